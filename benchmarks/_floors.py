@@ -1,4 +1,4 @@
-"""The least that an orthogonal matrix and its gradient cost, and ours through autograd, for the scripts that compare them."""
+"""Baselines of the orthogonal benchmarks: hand-written computations of R and its gradient, and the same with autograd."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 
-def dense_floor(x: Tensor, g: Tensor) -> Tensor:
-    """R = 2(I − A)⁻¹ − I and its gradient for g, by hand and without autograd."""
+def compute_dense_floor(x: Tensor, g: Tensor) -> Tensor:
+    """Compute R = 2(I − A)⁻¹ − I, and return the gradient of ⟨R, g⟩ with respect to x, without autograd."""
     r = (x.mT - x).div_(2)
     r.diagonal().add_(1)
     r = torch.linalg.inv(r).mul_(2)
@@ -18,8 +18,8 @@ def dense_floor(x: Tensor, g: Tensor) -> Tensor:
     return (gradient - gradient.mT).div_(4)
 
 
-def thin_floor(x: Tensor, v: Tensor, g: Tensor) -> Tensor:
-    """R·V by one LU and thin solves, and its gradient for g, by hand and without autograd."""
+def compute_thin_floor(x: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    """Compute R·V with one LU factorization and thin solves, and return the gradient of ⟨R·V, g⟩, without autograd."""
     transposed = (x - x.mT).div_(2)
     transposed.diagonal().add_(1)
     lu, pivots = torch.linalg.lu_factor(transposed.mT)
@@ -29,13 +29,13 @@ def thin_floor(x: Tensor, v: Tensor, g: Tensor) -> Tensor:
     return gradient - gradient.mT
 
 
-def differentiated(function: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Callable[[], object]:
-    """The function of x and its gradient for g, through autograd."""
+def make_gradient_work(function: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Callable[[], object]:
+    """Return work that computes ``function(x)`` and its gradient for g with autograd."""
     leaf = x.clone().requires_grad_()
     return lambda: torch.autograd.grad(function(leaf), leaf, g)
 
 
-def weight_and_gradient(layer: nn.Module, g: Tensor) -> Callable[[], object]:
-    """A layer's weight and the gradient of its parameters for g, through autograd."""
+def make_weight_work(layer: nn.Module, g: Tensor) -> Callable[[], object]:
+    """Return work that computes a layer's weight and the gradient of its parameters for g with autograd."""
     parameters = [p for name, p in layer.named_parameters() if name != "bias"]
     return lambda: torch.autograd.grad(layer.weight, parameters, g, allow_unused=True)

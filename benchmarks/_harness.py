@@ -1,8 +1,8 @@
-"""Shared by the benchmark scripts: interleaved timing as a ratio to a baseline, and peak memory in a fresh process.
+"""Helpers of the benchmark scripts: interleaved timing relative to a baseline, and peak memory in a fresh process.
 
-glibc returns freed memory to the system and asks for it again, which slows large allocations of any code by an amount that
-depends on what ran before. Every script therefore runs with the two thresholds of :data:`ALLOCATOR`: it starts itself again
-with them if they are missing.
+glibc returns freed memory to the system and requests it again, which slows down large allocations by an amount that depends on
+the previous work of the process. Every script therefore sets the two thresholds of :data:`ALLOCATOR`: if they are missing, it
+restarts itself with them.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Before PyTorch is imported, whose allocations would come first.
+# Set before PyTorch is imported, because its import already allocates memory.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**25)}  # 32 MiB is glibc's limit
 _is_script = pathlib.Path(sys.argv[0]).resolve().parent == pathlib.Path(__file__).resolve().parent
 if _is_script and any(name not in os.environ for name in ALLOCATOR):
@@ -27,15 +27,16 @@ if _is_script and any(name not in os.environ for name in ALLOCATOR):
 
 import torch  # noqa: E402
 
-MIN_ROUNDS = 7  # fewer give no interval
+MIN_ROUNDS = 7  # fewer rounds give no interval
 
 
 def interleaved(
     work: dict[str, Callable[[], object]], rounds: int = 7, warmup: int = 1, min_seconds: float = 0.0
 ) -> dict[str, float]:
-    """CPU seconds of each piece of work: the least of ``rounds``, taken in turn so that noise falls on all alike.
+    """Return the CPU seconds of each function in ``work``: the minimum over interleaved rounds.
 
-    CPU time of the whole process counts every thread; a round repeats its work until ``min_seconds`` have passed.
+    The functions run in turn, so that noise affects all of them alike. CPU time includes all threads of the process. In each
+    round a function is repeated until ``min_seconds`` have passed.
     """
     best = dict.fromkeys(work, float("inf"))
     for f in work.values():
@@ -62,21 +63,21 @@ def compare(
     min_seconds: float = 0.01,
     warmup: int = 2,
 ) -> dict[str, "Ratio"]:
-    """Compare CPU times with that of ``baseline`` until the intervals of all ratios are narrower than ``width``.
+    """Measure CPU times relative to that of ``baseline`` until the intervals of all ratios are narrower than ``width``.
 
-    A round runs every piece of work for ``min_seconds``, the baseline before and after, so that a slow phase of the machine
+    A round runs each function for ``min_seconds``, and the baseline before and after it, so that a slow phase of the machine
     affects both alike. The ratio is the median over the rounds; its interval has a confidence of about 95 %.
 
     Args:
-        work: The pieces of work by name, the baseline among them.
-        baseline: The name of the baseline.
-        width: The widest interval, relative to the ratio.
-        seconds: The longest time to measure, in wall-clock seconds; there are at least ``MIN_ROUNDS`` rounds in any case.
-        min_seconds: CPU seconds per piece and round.
-        warmup: Calls of each piece before the first round.
+        work: The functions by name, including the baseline.
+        baseline: Name of the baseline.
+        width: Largest width of an interval, relative to the ratio.
+        seconds: Longest time to measure, in wall-clock seconds. At least ``MIN_ROUNDS`` rounds run in any case.
+        min_seconds: CPU seconds per function and round.
+        warmup: Calls of each function before the first round.
 
     Returns:
-        The ratio of each piece but the baseline.
+        The ratio of each function except the baseline.
     """
     for f in work.values():
         for _ in range(warmup):
@@ -86,13 +87,13 @@ def compare(
     while True:
         for name in rounds:
             before = _time_once(work[baseline], min_seconds)
-            own = _time_once(work[name], min_seconds)
+            elapsed = _time_once(work[name], min_seconds)
             after = _time_once(work[baseline], min_seconds)
-            rounds[name].append(2 * own / (before + after))
-        found = {name: Ratio.of(values) for name, values in rounds.items()}
+            rounds[name].append(2 * elapsed / (before + after))
+        ratios = {name: Ratio.of(values) for name, values in rounds.items()}
         enough = len(next(iter(rounds.values()))) >= MIN_ROUNDS
-        if (enough and time.monotonic() > end) or all(ratio.width < width for ratio in found.values()):
-            return found
+        if (enough and time.monotonic() > end) or all(ratio.width < width for ratio in ratios.values()):
+            return ratios
 
 
 class Ratio(NamedTuple):
@@ -104,7 +105,7 @@ class Ratio(NamedTuple):
 
     @classmethod
     def of(cls, values: list[float]) -> "Ratio":
-        """Return the median and its interval by order statistics, infinite for fewer than ``MIN_ROUNDS``."""
+        """Return the median and its interval from order statistics; the interval is infinite for fewer than ``MIN_ROUNDS``."""
         ordered, n = sorted(values), len(values)
         if n < MIN_ROUNDS:
             return cls(statistics.median(values), 0.0, math.inf)
@@ -132,9 +133,9 @@ def _time_once(f: Callable[[], object], min_seconds: float) -> float:
 
 
 def peak_memory(script: str, *arguments: str) -> float:
-    """Extra peak resident memory in MiB of one call, measured in a fresh process.
+    """Return the extra peak resident memory of one call in MiB, measured in a fresh process.
 
-    The script is run with ``--memory ARGUMENTS…``; it must call :func:`measure_peak` on the work and print the result.
+    The process runs the script with ``--memory ARGUMENTS…``. The script must call :func:`measure_peak` and print the result.
     """
     command = [sys.executable, script, "--memory", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -144,12 +145,12 @@ def peak_memory(script: str, *arguments: str) -> float:
 
 
 def measure_peak(work: Callable[[], object]) -> float:
-    """MiB by which resident memory rises above what it is now while ``work`` runs (Linux: the high-water mark is reset)."""
+    """Return the rise of peak resident memory in MiB while ``work`` runs. Linux only: it resets the high-water mark."""
     with open("/proc/self/clear_refs", "w") as refs:
         refs.write("5")
-    before = _resident("VmRSS")
+    before = _read_status("VmRSS")
     work()
-    return _resident("VmHWM") - before
+    return _read_status("VmHWM") - before
 
 
 def _describe_build() -> str:
@@ -158,13 +159,14 @@ def _describe_build() -> str:
     return f"{library}, {torch.backends.cpu.get_cpu_capability()}"
 
 
-def _resident(field: str) -> float:
+def _read_status(field: str) -> float:
+    """Return a field of ``/proc/self/status`` in MiB."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Options every script has; a run is recorded only on request."""
+    """Return a parser with the options of every script."""
     p = argparse.ArgumentParser(description=description)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=7)
@@ -182,7 +184,7 @@ def report(
     notes: str = "",
     how: str = "",
 ) -> None:
-    """Print a table; with ``--record`` also write it, dated and with its conditions, to ``reports/<name>.md``."""
+    """Print a table with date and conditions; with ``--record`` also write it to ``reports/<name>.md`` and ``.json``."""
     cells = [header, *[[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]]
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     lines.insert(1, "|" + "---|" * len(header))

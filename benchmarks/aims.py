@@ -14,10 +14,10 @@ INTRODUCTION = """# Benchmarks
 
 Each script answers one question. Times are the least CPU time of several interleaved rounds, divided by that of a baseline in the
 same run; lower is better. Memory is measured in a fresh process. `--record` writes a dated report with shapes and threads into
-`reports/`. A row below summarizes several measurements; its reports have all of them. `python benchmarks/aims.py` writes this page.
+`reports/`. A row below summarizes several measurements; its reports list them all. `python benchmarks/aims.py` writes this page.
 
 The solver's results for Tammes' and Thomson's problems are in [solver_tammes_1](reports/solver_tammes_1.md) and
-[solver_thomson_1](reports/solver_thomson_1.md). Small and everyday work, with what bounds it,
+[solver_thomson_1](reports/solver_thomson_1.md). Small and everyday work, with profiles,
 is in [everyday](reports/everyday.md); retrieval, verification and exact search in [evaluation](reports/evaluation.md); the figures of
 the README in [readme](reports/readme.md).
 """
@@ -108,7 +108,7 @@ AIMS: dict[str, dict[str, list[Aim]]] = {
             Aim("memory", "operators_memory_1_thread", ("SphereConv2d",), "of nn.Conv2d", 1.25)
         ],
     },
-    "How long do orthogonal maps take, relative to the cheapest known way?": {
+    "How long do orthogonal maps take, relative to the fastest known method?": {
         "layer R·V, 1152→128": list_maps("layer R·V", "1152→128", 1.1),
         "Cayley, n = 64": list_maps("cayley", "n = 64", 1.1),
         "Cayley, n = 256": list_maps("cayley", "n = 256", 1.1),
@@ -137,7 +137,7 @@ AIMS: dict[str, dict[str, list[Aim]]] = {
     "How long does a gallery of 100,000 × 512 take? (CPU time)": {
         "enroll all": [Aim("enroll", "galleries_100000", SQLITE, "enrol, s", 10.0, " s")],
         "first identification": [Aim("identify", "galleries_100000", SQLITE, "first identify, s", 1.0, " s")],
-        "identification after one enrolment": [
+        "identification after one enrollment": [
             Aim("identify", "galleries_100000", SQLITE, "identify after one enrolment, ms", 50.0, " ms")
         ],
     },
@@ -157,13 +157,13 @@ def read_measurement(aim: Aim) -> float | None:
     path = HERE / "reports" / f"{aim.report}.json"
     if not path.exists():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if aim.column not in found["header"]:
+    report = json.loads(path.read_text(encoding="utf-8"))
+    if aim.column not in report["header"]:
         return None
-    at = found["header"].index(aim.column)
-    for row in found["rows"]:
+    column = report["header"].index(aim.column)
+    for row in report["rows"]:
         if set(aim.cells) <= {str(cell) for cell in row}:
-            number = re.search(r"-?\d+(?:\.\d+)?", str(row[at]).replace(",", ""))
+            number = re.search(r"-?\d+(?:\.\d+)?", str(row[column]).replace(",", ""))
             if number is not None:
                 return float(number[0])
     raise ValueError(f"{path.name} has no row {aim.cells} with a number in {aim.column!r}")

@@ -1,7 +1,7 @@
 """Measure the figures of the README again, and fail if one is off by more than 15 %.
 
-``make bench-check`` runs it; it takes a few minutes on a quiet machine. Figures that need large data, such as the gallery
-of a million, are not measured here.
+``make bench-check`` runs this script, which takes a few minutes on a quiet machine. Figures that need large data, such as the
+gallery of a million templates, are not measured.
 """
 
 import functools
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import _harness
 import heads
 import torch
-from _floors import dense_floor, differentiated
+from _floors import compute_dense_floor, make_gradient_work
 
 from hypersphere import orthogonal
 
@@ -33,16 +33,16 @@ def measure_arcface(classes: int, seconds: float) -> _harness.Ratio:
 
 
 def measure_cayley(seconds: float) -> _harness.Ratio:
-    """Return the time of the Cayley transform of a 576×576 matrix relative to its gradient by hand."""
+    """Return the time of the Cayley transform of a 576×576 matrix relative to the same with a hand-written gradient."""
     x, g = torch.randn(576, 576) / 24, torch.randn(576, 576)
     work: dict[str, Callable[[], object]] = {
-        "floor": lambda: dense_floor(x, g),
-        "cayley": differentiated(orthogonal.cayley, x, g),
+        "floor": lambda: compute_dense_floor(x, g),
+        "cayley": make_gradient_work(orthogonal.cayley, x, g),
     }
     return _harness.compare(work, "floor", seconds=seconds)["cayley"]
 
 
-# What is measured → the pattern whose first group is the figure in the README, and the measurement.
+# Name of a figure → the pattern whose first group is the figure in the README, and a function that measures it.
 FIGURES: dict[str, tuple[str, Callable[[], _harness.Ratio]]] = {
     "ArcFace, 1,000 classes": (r"for 1,000 classes ArcFace takes ([\d.]+) of", lambda: measure_arcface(1_000, 30.0)),
     "ArcFace, 100,000 classes": (
@@ -59,36 +59,36 @@ def read_figure(text: str, pattern: str) -> float:
     Raises:
         ValueError: If the README has no such sentence.
     """
-    found = re.search(pattern, text)
-    if found is None:
+    match = re.search(pattern, text)
+    if match is None:
         raise ValueError(
             f"README.md has no text that matches {pattern!r}; change FIGURES in benchmarks/check_readme.py"
         )
-    return float(found[1])
+    return float(match[1])
 
 
 def main() -> int:
-    """Print each figure beside its measurement; return 1 if one is off."""
+    """Print each figure with its measurement; return 1 if one differs by more than the tolerance."""
     p = _harness.parser(__doc__)
     p.set_defaults(threads=1)
     args = p.parse_args()
     torch.set_num_threads(args.threads)
-    text, wrong, start = README.read_text(), 0, time.monotonic()
+    text, num_wrong, start = README.read_text(), 0, time.monotonic()
     rows: list[list[object]] = []
     for name, (pattern, measure) in FIGURES.items():
         stated, measured = read_figure(text, pattern), measure()
         off = abs(measured.value / stated - 1) > TOLERANCE
-        wrong += off
+        num_wrong += off
         print(f"{name}: README {stated:g}, measured {measured}{'  OFF' if off else ''}", flush=True)
         rows.append([name, f"{stated:g}", str(measured)])
     notes = (
         "ArcFace: forward and backward of 128 samples of 512 dimensions, relative to dense cross-entropy, whose products use MKL. "
-        "The Cayley transform: relative\nto its gradient by hand. Medians with 95 % intervals. "
+        "The Cayley transform: relative\nto the same computation with a hand-written gradient. Medians with 95 % intervals. "
         f"`make bench-check` took {(time.monotonic() - start) / 60:.1f} minutes."
     )
     how = "interleaved rounds until the interval is below 5 % or 30 s (100,000 classes: 150 s) have passed."
     _harness.report("readme", "Figures of the README", ["figure", "README", "measured"], rows, args, notes, how)
-    return int(wrong > 0)
+    return int(num_wrong > 0)
 
 
 if __name__ == "__main__":

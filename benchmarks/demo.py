@@ -1,8 +1,7 @@
-"""What `make demo` shows after installation, and how long it takes.
+"""Measure the time and the figures of `make demo` after installation.
 
-Aims: at most 60 s of wall-clock time on two quiet cores, an EER below 5 % and a rank-1 above 90 % on letters of alphabets that
-were not in the training set. Wall-clock time is what a visitor waits for; on a busy machine only the CPU time is
-meaningful.
+Goals: at most 60 s of wall-clock time on two quiet cores, an EER below 5 % and a rank-1 above 90 % on letters of alphabets that
+are not in the training set. On a busy machine only the CPU time is meaningful.
 """
 
 import json
@@ -34,25 +33,25 @@ def run_demo() -> dict[str, float]:
 
 
 def read_answers(text: str) -> tuple[float, float]:
-    """Return the share of enrolled letters with the right name and of strangers that are unknown, from the printed table.
+    """Return the percentages of enrolled letters with the right name and of rejected strangers, from the printed table.
 
     >>> read_answers("Georgian,  33  198  174  6  18\\nArmenian,  34  408  –  72  336")
     (87.87878787878788, 82.35294117647058)
     """
     rows = re.findall(r"(Georgian|Armenian),? +\d+ +(\d+) +(\d+|–) +\d+ +(\d+)", text)
-    found = {script: (int(total), right, int(unknown)) for script, total, right, unknown in rows}
-    georgian, armenian = found["Georgian"], found["Armenian"]
+    counts = {script: (int(total), right, int(unknown)) for script, total, right, unknown in rows}
+    georgian, armenian = counts["Georgian"], counts["Armenian"]
     return 100 * int(georgian[1]) / georgian[0], 100 * armenian[2] / armenian[0]
 
 
 def read_cpu() -> float:
-    """Return the CPU seconds of children that have ended."""
+    """Return the CPU seconds of terminated child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
-    """Run the demo and print or record one row for each round."""
+    """Run the demo and print or record one row per round."""
     parser = _harness.parser(__doc__)
     parser.add_argument("--note", default="", help="what else the machine was doing")
     parser.set_defaults(rounds=1, threads=1)
@@ -68,8 +67,8 @@ def main() -> None:
     ]
     rows: list[list[object]] = []
     for _ in range(args.rounds):
-        found = run_demo()
-        rows.append(["letters", *(found[key] for key in ("wall", "cpu", "EER", "rank-1", "named", "unknown"))])
+        figures = run_demo()
+        rows.append(["letters", *(figures[key] for key in ("wall", "cpu", "EER", "rank-1", "named", "unknown"))])
     how = f"{os.cpu_count() or 1} cores; the demo uses one thread. Letters of Georgian and Armenian, trained on three other scripts."
     _harness.report("demo", "The demo: letters of unseen alphabets", header, rows, args, args.note, how)
 

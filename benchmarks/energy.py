@@ -1,8 +1,8 @@
-"""The energy and its gradient against the usual ways to compute it, and what a regularizer adds to a training step.
+"""Compare the energy and its gradient with other implementations, and measure the share of regularizers in a training step.
 
 python benchmarks/energy.py            # print
 python benchmarks/energy.py --record   # also write benchmarks/reports/energy.md
-python benchmarks/energy.py --threads 1 --training --record   # only what a regularizer adds to a step
+python benchmarks/energy.py --threads 1 --training --record   # only the regularizers
 """
 
 import sys
@@ -30,17 +30,21 @@ DIM, CHUNK = 576, 512
 
 
 class _Chunked(torch.autograd.Function):
-    """The floor: chunks of rows, value and gradient by hand in one pass, no symmetry, no care for close pairs."""
+    """The baseline: Σ 1/d² and its gradient in one pass over chunks of rows.
+
+    The gradient with respect to row i is 4·Σ_j x_j/d_ij⁴ (half space: 4·Σ_j cos_ij·x_j/(1 − cos²_ij)²), which needs only the
+    cosines of the chunk. It does not use the symmetry of the pairs, and has no protection for close pairs.
+    """
 
     @staticmethod
     def forward(ctx, x, half):
         total, grad = x.new_zeros(()), torch.empty_like(x)
         for start in range(0, len(x), CHUNK):
             cos = x[start : start + CHUNK] @ x.T
-            own = torch.arange(len(cos))
-            cos[own, own + start] = 0
+            local = torch.arange(len(cos))
+            cos[local, local + start] = 0
             value = (1 - cos * cos).reciprocal_() if half else (2 - 2 * cos).reciprocal_()
-            value[own, own + start] = 0
+            value[local, local + start] = 0
             total += value.sum()
             grad[start : start + CHUNK] = 4 * ((cos * value * value if half else value * value) @ x)
         ctx.save_for_backward(grad)
@@ -51,37 +55,42 @@ class _Chunked(torch.autograd.Function):
         return grad * ctx.saved_tensors[0], None
 
 
-def chunked(w: Tensor, half: bool) -> Tensor:
+def compute_in_chunks(w: Tensor, half: bool) -> Tensor:
+    """Return the sum of 1/d² with a hand-written gradient."""
     return _Chunked.apply(F.normalize(w, dim=1), half)
 
 
-def gram(w: Tensor, half: bool) -> Tensor:
+def compute_from_gram(w: Tensor, half: bool) -> Tensor:
+    """Return the same from the whole Gram matrix."""
     x = F.normalize(w, dim=1)
     cos = x @ x.T
     cos = cos - torch.diag(cos.diagonal())
     return ((1 - cos * cos) if half else (2 - 2 * cos)).reciprocal().sum()
 
 
-def distances(w: Tensor, half: bool) -> Tensor:
+def compute_from_distances(w: Tensor, half: bool) -> Tensor:
+    """Return the same with ``torch.cdist``; half space doubles the rows."""
     x = F.normalize(w, dim=1)
     x = torch.cat([x, -x]) if half else x
     d = torch.cdist(x, x) + torch.eye(len(x)) * 1e6
     return d.pow(-2).sum()
 
 
-def ours(w: Tensor, half: bool) -> Tensor:
+def compute_with_library(w: Tensor, half: bool) -> Tensor:
+    """Return the mean energy of this library."""
     return hyperspherical_energy(w, half_space=half)
 
 
 WAYS: dict[str, Callable[[Tensor, bool], Tensor]] = {
-    "chunked by hand": chunked,
-    "this library": ours,
-    "Gram": gram,
-    "cdist": distances,
+    "chunked by hand": compute_in_chunks,
+    "this library": compute_with_library,
+    "Gram": compute_from_gram,
+    "cdist": compute_from_distances,
 }
 
 
-def work(way: str, n: int, half: bool) -> Callable[[], None]:
+def make_work(way: str, n: int, half: bool) -> Callable[[], None]:
+    """Return work that computes the energy of n random neurons and its gradient."""
     w = torch.randn(n, DIM, requires_grad=True)
 
     def run() -> None:
@@ -91,11 +100,12 @@ def work(way: str, n: int, half: bool) -> Callable[[], None]:
     return run
 
 
-def energies(args) -> list[list[object]]:
+def measure_energies(args) -> list[list[object]]:
+    """Return the rows of the table of energies."""
     rows = []
     for half in (False, True):
         for n in (64, 512, 4096):
-            ways = {way: work(way, n, half) for way in WAYS if not (half and n == 4096 and way == "cdist")}
+            ways = {way: make_work(way, n, half) for way in WAYS if not (half and n == 4096 and way == "cdist")}
             seconds = interleaved(ways, min(args.rounds, 3) if n == 4096 else args.rounds, min_seconds=0.02)
             for way, taken in seconds.items():
                 memory = peak_memory(__file__, way, str(n), str(int(half))) if n == 4096 else "–"
@@ -107,7 +117,7 @@ def energies(args) -> list[list[object]]:
 
 
 def cnn9() -> nn.Sequential:
-    """Table D.1 with batch normalization, ten classes."""
+    """Return CNN-9 of table D.1 with batch normalization and ten classes."""
     layers: list[nn.Module] = []
     channels = 3
     for width in (64, 128, 256):
@@ -136,8 +146,8 @@ REGULARIZERS: dict[str, Callable[[nn.Module], nn.Module] | None] = {
 }
 
 
-def steps(args) -> list[list[object]]:
-    """The regulariser's own work, forward, backward and ``step()``, over one plain training step of the same network."""
+def measure_regularizers(args) -> list[list[object]]:
+    """Return the time of each regularizer (forward, backward and ``step()``) relative to a training step without it."""
     torch.manual_seed(0)
     net, x, y = cnn9(), torch.randn(128, 3, 32, 32), torch.randint(10, (128,))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
@@ -147,47 +157,48 @@ def steps(args) -> list[list[object]]:
         F.cross_entropy(net(x), y).backward()
         optimizer.step()
 
-    def alone(regularizer: nn.Module) -> Callable[[], None]:
+    def make_regularizer_work(regularizer: nn.Module) -> Callable[[], None]:
         def run() -> None:
-            regularizer().backward()  # onto the gradients of the step
+            regularizer().backward()  # adds to the gradients of the step
             if isinstance(regularizer, CoMHE):
                 regularizer.step()
 
         return run
 
     plain()
-    parts = {name: alone(make(net)) for name, make in REGULARIZERS.items() if make is not None}
-    often = dict.fromkeys(parts, 1) | dict.fromkeys([name for name in parts if name.startswith("AP")], 10)
-    works = {name: lambda run=run, k=often[name]: [run() for _ in range(k)] for name, run in parts.items()}
-    seconds = interleaved(works | {"none": plain}, args.rounds, min_seconds=0.2)  # ten where an update comes every ten
-    step, taken = seconds["none"], {name: seconds[name] / often[name] for name in parts}
+    parts = {name: make_regularizer_work(make(net)) for name, make in REGULARIZERS.items() if make is not None}
+    # AP-CoMHE updates its basis every ten steps, so ten steps are measured together.
+    repeats = dict.fromkeys(parts, 1) | dict.fromkeys([name for name in parts if name.startswith("AP")], 10)
+    works = {name: lambda run=run, k=repeats[name]: [run() for _ in range(k)] for name, run in parts.items()}
+    seconds = interleaved(works | {"none": plain}, args.rounds, min_seconds=0.2)
+    step, taken = seconds["none"], {name: seconds[name] / repeats[name] for name in parts}
     return [
         ["none", step * 1e3, "–"],
-        *[[name, each * 1e3, f"+{100 * each / step:.1f} %"] for name, each in taken.items()],
+        *[[name, part * 1e3, f"+{100 * part / step:.1f} %"] for name, part in taken.items()],
     ]
 
 
 def main() -> None:
     p = parser(__doc__)
-    p.add_argument("--training", action="store_true", help="only what a regularizer adds to a training step")
+    p.add_argument("--training", action="store_true", help="measure only regularizers in a training step")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     if args.memory:
         way, n, half = args.memory
-        work(way, 64, bool(int(half)))()  # the libraries' own start-up is not the energy's memory
-        print(measure_peak(work(way, int(n), bool(int(half)))))
+        make_work(way, 64, bool(int(half)))()  # initialize the libraries before memory is measured
+        print(measure_peak(make_work(way, int(n), bool(int(half)))))
         return
     if not args.training:
         header = ["space", "N", "way", "ms", "ratio to the floor", "MiB"]
         notes = f"E_2 with its gradient, d = {DIM}. Memory is the rise of the peak in a fresh process."
-        report("energy", "Hyperspherical energy, value and gradient", header, energies(args), args, notes)
-    notes = "CNN-9 of table D.1, batch 128 of 32 × 32, ten classes. Each row: the regulariser's own forward, backward and step."
+        report("energy", "Hyperspherical energy, value and gradient", header, measure_energies(args), args, notes)
+    notes = "CNN-9 of table D.1, batch 128 of 32 × 32, ten classes. Each row: forward, backward and step of the regularizer alone."
     report(
         f"energy_training_{args.threads}",
-        "What a regularizer adds to a training step",
-        ["regulariser", "ms", "of a step"],
-        steps(args),
+        "Time of a regularizer in a training step",
+        ["regularizer", "ms", "of a step"],
+        measure_regularizers(args),
         args,
         notes,
     )

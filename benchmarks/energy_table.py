@@ -1,6 +1,6 @@
-"""``hypersphere energy`` of a table as large as BERT's words, 30,522 × 768: seconds from the file to the report.
+"""Measure the seconds that ``hypersphere energy`` takes for an embedding table of BERT's size, 30,522 × 768.
 
-python benchmarks/energy_table.py --record   # with one thread and with two, each in a process of its own
+python benchmarks/energy_table.py --record   # with one thread and with two, each in a separate process
 """
 
 import contextlib
@@ -28,25 +28,26 @@ def main() -> None:
         path = pathlib.Path(folder) / "table.safetensors"
         torch.manual_seed(0)
         save_file({"embeddings.word_embeddings.weight": 0.02 * torch.randn(NEURONS, DIM)}, path)
-        rows = [[threads, *_child(path, threads), AIM] for threads in (1, 2)]
+        rows = [[threads, *_run_child(path, threads), AIM] for threads in (1, 2)]
     notes = (
-        f"A made checkpoint with one float32 table of {NEURONS:,} × {DIM} random words, without the start of Python and its "
-        "imports. The aim is about how long a user waits: wall-clock seconds, which on a machine with other work include "
-        "the time that others were given; CPU seconds are those that the processor worked, in all threads together. All "
-        "466 million pairs are measured: the energy, every word's nearest neighbor and the effective rank."
+        f"A synthetic checkpoint with one float32 table of {NEURONS:,} × {DIM} random words. The start of Python and its imports "
+        "are not included. The goal is for wall-clock seconds, which on a busy machine include the time of other processes; "
+        "CPU seconds are the sum over all threads. All 466 million pairs are measured: the energy, the nearest neighbor of every "
+        "word and the effective rank."
     )
-    header = ["threads", "wall-clock s", "CPU s", "shown steps of progress", "peak MiB", "aim, wall-clock s"]
+    header = ["threads", "wall-clock s", "CPU s", "progress updates", "peak MiB", "aim, wall-clock s"]
     how = f"one run of each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
     report("energy_table", "The energy of a table of 30,522 words", header, rows, args, notes, how)
 
 
-def _child(path: pathlib.Path, threads: int) -> list[object]:
+def _run_child(path: pathlib.Path, threads: int) -> list[object]:
+    """Return wall-clock seconds, CPU seconds, progress updates and peak MiB of a fresh process."""
     command = [sys.executable, __file__, "--memory", str(path), str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    wall, seconds, shown, peak = done.stdout.split()[-4:]
-    return [float(wall), float(seconds), int(shown), round(float(peak))]
+    wall, seconds, updates, peak = done.stdout.split()[-4:]
+    return [float(wall), float(seconds), int(updates), round(float(peak))]
 
 
 def _measure(path: str, threads: int) -> None:
@@ -59,10 +60,10 @@ def _measure(path: str, threads: int) -> None:
     steps: list[float] = []
 
     @contextlib.contextmanager
-    def counted():
+    def count_progress():
         yield lambda name, done: steps.append(done)
 
-    command.progress = counted  # the bar of a terminal gets these calls
+    command.progress = count_progress  # replaces the progress bar
     start, begun = time.process_time(), time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
         assert run(["energy", path, "--json"]) == 0

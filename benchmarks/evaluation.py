@@ -1,7 +1,7 @@
-"""How long do evaluations of many features take: retrieval, verification of all pairs, a report of ten million scores, search?
+"""Measure evaluations of many features: retrieval, verification of all pairs, a report of ten million scores, search.
 
-CPU seconds and extra memory, each piece of work in a fresh process, beside what it cannot do without (a product, a sort) or a
-peer: the calculator of pytorch-metric-learning, and faiss.
+Reports CPU seconds and extra memory in a fresh process, compared with a lower bound (a product, a sort) or with another library
+(the calculator of pytorch-metric-learning, faiss).
 """
 
 import functools
@@ -23,55 +23,56 @@ Work = tuple[str, str, Callable[[], object]]
 
 
 def make_features() -> tuple[torch.Tensor, torch.Tensor]:
-    """Features around the means of identities, with a mAP of 0.36."""
+    """Return features around the means of identities, with a mAP of 0.36, and their labels."""
     torch.manual_seed(0)
     labels = torch.arange(FEATURES) % IDENTITIES
     return torch.randn(IDENTITIES, DIM)[labels] + 2.6 * torch.randn(FEATURES, DIM), labels
 
 
 def make_scores() -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores of pairs, a tenth of them of one identity."""
+    """Return scores of pairs and whether each pair is of one identity; a tenth is."""
     torch.manual_seed(0)
     same = torch.arange(SCORES) % 10 == 0
     return torch.randn(SCORES, dtype=torch.float64) + 2 * same, same
 
 
 def compute_product(dtype: torch.dtype) -> Callable[[], object]:
-    """Return the work of all cosines, a block of queries at a time."""
+    """Return work that computes all cosines, one block of queries at a time."""
     x = F.normalize(make_features()[0].to(dtype))
     return lambda: [None for part in x.split(256) if (part @ x.T).shape is None]
 
 
 def compute_retrieval() -> Callable[[], object]:
-    """Return the work of every measure of retrieval."""
+    """Return work that computes all retrieval metrics."""
     return functools.partial(lambda x, ids: evaluation.retrieval(x, ids).figures(), *make_features())
 
 
 def compute_peer() -> Callable[[], object]:
-    """Return the work of MAP@R, R-precision and precision at 1 with pytorch-metric-learning.
+    """Return work that computes MAP@R, R-precision and precision at 1 with pytorch-metric-learning.
 
-    These need as many neighbors as an identity has images. With all neighbors, which mAP needs, the calculator takes 13 GiB.
+    These metrics need as many neighbors as an identity has images. mAP needs all neighbors, for which the calculator takes
+    13 GiB.
     """
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-    wanted = ("mean_average_precision_at_r", "r_precision", "precision_at_1")
-    calculator = AccuracyCalculator(include=wanted, k="max_bin_count", device=torch.device("cpu"))
+    metrics = ("mean_average_precision_at_r", "r_precision", "precision_at_1")
+    calculator = AccuracyCalculator(include=metrics, k="max_bin_count", device=torch.device("cpu"))
     x, labels = make_features()
     return lambda: calculator.get_accuracy(F.normalize(x), labels)
 
 
 def compute_all_pairs() -> Callable[[], object]:
-    """Return the work of the exact ROC of all pairs, the worst errors and the histograms."""
+    """Return work that computes the exact ROC of all pairs, the worst errors and the histograms."""
     return functools.partial(lambda x, ids: evaluation.all_pairs(x, ids).roc.eer, *make_features())
 
 
 def compute_report() -> Callable[[], object]:
-    """Return the work of all figures of verification."""
+    """Return work that computes all figures of verification."""
     return functools.partial(lambda scores, same: evaluation.verification(scores, same).figures(), *make_scores())
 
 
 def compute_sort() -> Callable[[], object]:
-    """Return the work of one sort of the scores."""
+    """Return work that sorts the scores."""
     return make_scores()[0].sort
 
 
@@ -92,7 +93,7 @@ WORK: dict[str, tuple[str, str, str, Callable[[], Callable[[], object]]]] = {
 
 
 def search_rows(seconds: float) -> list[list[object]]:
-    """Compare exact search with the plain way and with faiss, interleaved in this process."""
+    """Compare exact search with a product and topk, and with faiss, interleaved in this process."""
     rows: list[list[object]] = []
     generator = torch.Generator().manual_seed(0)
     gallery = F.normalize(torch.randn(GALLERY, DIM, generator=generator))
@@ -120,7 +121,9 @@ def search_rows(seconds: float) -> list[list[object]]:
 def main() -> None:
     """Measure each piece of work in a fresh process, then search."""
     p = _harness.parser(__doc__)
-    p.add_argument("--seconds", type=float, default=10.0, help="longest time per comparison of search (%(default)s)")
+    p.add_argument(
+        "--seconds", type=float, default=10.0, help="longest time per comparison of search, in seconds (%(default)s)"
+    )
     p.set_defaults(threads=1, rounds=2)
     args = p.parse_args()
     torch.set_num_threads(args.threads)
@@ -141,8 +144,8 @@ def main() -> None:
         print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     rows += search_rows(args.seconds)
     notes = (
-        "Features lie around the means of identities (mAP 0.36, EER of all pairs 7 %). Memory is what the work adds to its "
-        "input.\nFor search, the interval is that of the ratio of interleaved rounds."
+        "Features lie around the means of identities (mAP 0.36, EER of all pairs 7 %). Memory does not include the "
+        "input.\nFor search, the interval is that of the ratio over interleaved rounds."
     )
     header = ["work", "way", "CPU time", "extra memory", "aim, at most"]
     how = f"the least of {args.rounds} fresh processes; search: the least of 9 interleaved rounds."

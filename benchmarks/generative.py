@@ -1,10 +1,10 @@
-"""How good are the small generative models on the sphere, on the digits of scikit-learn?
+"""Measure the small generative models on the sphere on the digits of scikit-learn.
 
     OMP_NUM_THREADS=1 python benchmarks/generative.py autoencoder   # power spherical against von Mises–Fisher codes
     OMP_NUM_THREADS=1 python benchmarks/generative.py flow          # flow matching on S^63, and on S² on a mixture
     python benchmarks/generative.py table
 
-Every run is a row of ``reports/generative.jsonl`` and is not made again; ``table`` writes ``reports/generative.md``. Differences
+Every run is a row of ``reports/generative.jsonl`` and is not repeated; ``table`` writes ``reports/generative.md``. Differences
 are paired over seeds: both posteriors see the same batches.
 """
 
@@ -29,11 +29,11 @@ ROWS = pathlib.Path(__file__).parent / "reports" / "generative.jsonl"
 SEEDS = (0, 1, 2)
 POSTERIORS = ("power_spherical", "von_mises_fisher")
 AUTOENCODER_STEPS, FLOW_STEPS, RATE = 300, 1500, 2e-3
-T_95 = 4.303  # Student's quantile of two degrees of freedom
+T_95 = 4.303  # Student's quantile for two degrees of freedom
 
 
 def train(task: Task, steps: int) -> float:
-    """Train with Adam under a cosine schedule and return the CPU seconds."""
+    """Train with Adam and a cosine schedule, and return the CPU seconds."""
     optimizer, schedule = torch.optim.Adam(task.parameters(), lr=RATE), CosineRate()
     step, began = 0, time.process_time()
     task.train()
@@ -52,7 +52,7 @@ def train(task: Task, steps: int) -> float:
 
 
 def measure_autoencoder(posterior: str, seed: int) -> dict[str, float]:
-    """Codes in R^8, batches of 64, all 355 test digits."""
+    """Train an autoencoder with codes in R^8 and batches of 64, and return its figures on all 355 test digits."""
     torch.manual_seed(seed)
     model = call(SphericalAutoencoder, posterior=posterior, latent_dim=8)
     task = build_task(Config(task=call(SphericalVAE), backbone=model, normalize="unit", batch_size=64, seed=seed))
@@ -61,7 +61,7 @@ def measure_autoencoder(posterior: str, seed: int) -> dict[str, float]:
 
 
 def draw_mixture(count: int, seed: int) -> InMemory:
-    """Two caps and a ring of S²."""
+    """Return points on two caps and a ring of S²."""
     source = torch.Generator().manual_seed(seed)
     means = normalize(torch.tensor([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]))
     caps = PowerSpherical(means.repeat(count // 4, 1), torch.full((2 * (count // 4),), 60.0)).sample(generator=source)
@@ -72,33 +72,33 @@ def draw_mixture(count: int, seed: int) -> InMemory:
 
 
 def measure_flow(data: str, seed: int) -> dict[str, float]:
-    """Energy distances to held-out points: of generated points, of uniform ones, and of training points."""
+    """Train a flow and return the energy distances of generated, uniform and training points to held-out points."""
     torch.manual_seed(seed)
     if data == "digits":
         model = call(SphereVelocity)
         task = build_task(Config(task=call(SphereFlow), backbone=model, normalize="unit", batch_size=128, seed=seed))
-        known = normalize(Digits().data.flatten(1).float())
+        training = normalize(Digits().data.flatten(1).float())
     else:
         task = SphereFlow(
             SphereVelocity(3, hidden=128), draw_mixture(4000, seed), draw_mixture(400, seed + 100), seed=seed
         )
-        known = draw_mixture(4000, seed).data
+        training = draw_mixture(4000, seed).data
     assert isinstance(task, SphereFlow)
     seconds = train(task, FLOW_STEPS)
     held, count = task.measured, len(task.measured)
-    order = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:count]
+    order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed))[:count]
     source = torch.Generator().manual_seed(seed)
     return {
         **task.evaluate(),
         "uniform": energy_distance(uniform(count, held.shape[1], generator=source), held),
-        "training": energy_distance(known[order], held),
+        "training": energy_distance(training[order], held),
         "off_sphere": float((task.generate(count).norm(dim=1) - 1).abs().max()),
         "cpu_seconds": round(seconds, 1),
     }
 
 
-def interval(values: list[float]) -> str:
-    """The mean and its 95 % interval over seeds."""
+def format_interval(values: list[float]) -> str:
+    """Return the mean and its 95 % interval over seeds."""
     mean, half = statistics.mean(values), T_95 * statistics.stdev(values) / math.sqrt(len(values))
     return f"{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]"
 
@@ -111,7 +111,7 @@ def write_table(rows: list[dict]) -> None:
         f"One thread, torch {rows[0]['torch']}, {rows[0]['date']}, seeds 0, 1, 2.",
     ]
     lines += [
-        "Made by `python benchmarks/generative.py` from `generative.jsonl`.",
+        "Written by `python benchmarks/generative.py` from `generative.jsonl`.",
         "",
         "## Variational autoencoder",
         "",
@@ -123,27 +123,31 @@ def write_table(rows: list[dict]) -> None:
     ]
     runs = {(row["name"], row["seed"]): row for row in rows}
     for name in POSTERIORS:
-        mine = [runs[name, seed] for seed in SEEDS]
+        arm_rows = [runs[name, seed] for seed in SEEDS]
         keys = ("negative_elbo", "reconstruction", "divergence", "log_likelihood", "cpu_seconds")
         lines.append(
-            f"| {name} | " + " | ".join(f"{statistics.mean(row[key] for row in mine):.2f}" for key in keys) + " |"
+            f"| {name} | " + " | ".join(f"{statistics.mean(row[key] for row in arm_rows):.2f}" for key in keys) + " |"
         )
     differences = [
         runs[POSTERIORS[1], seed]["negative_elbo"] - runs[POSTERIORS[0], seed]["negative_elbo"] for seed in SEEDS
     ]
-    lines += ["", f"von Mises–Fisher minus power spherical, negative bound, paired, 95 %: {interval(differences)}.", ""]
+    lines += [
+        "",
+        f"von Mises–Fisher minus power spherical, negative bound, paired, 95 %: {format_interval(differences)}.",
+        "",
+    ]
     lines += [
         "## Flow matching",
         "",
         f"{FLOW_STEPS} steps of 128 points; energy distance to held-out points, mean of three seeds.",
         "",
     ]
-    lines += ["| data | generated | uniform | as many training points | CPU seconds |", "|" + "---|" * 5]
+    lines += ["| data | generated | uniform | the same number of training points | CPU seconds |", "|" + "---|" * 5]
     for name in ("digits", "mixture"):
-        mine = [runs[name, seed] for seed in SEEDS]
+        arm_rows = [runs[name, seed] for seed in SEEDS]
         keys = ("energy_distance", "uniform", "training")
-        cells = " | ".join(f"{statistics.mean(row[key] for row in mine):.4f}" for key in keys)
-        lines.append(f"| {name} | {cells} | {statistics.mean(row['cpu_seconds'] for row in mine):.0f} |")
+        cells = " | ".join(f"{statistics.mean(row[key] for row in arm_rows):.4f}" for key in keys)
+        lines.append(f"| {name} | {cells} | {statistics.mean(row['cpu_seconds'] for row in arm_rows):.0f} |")
     worst = max(runs[name, seed]["off_sphere"] for name in ("digits", "mixture") for seed in SEEDS)
     lines += ["", f"Largest deviation of a generated point's length from 1: {worst:.1e}."]
     text = "\n".join(lines) + "\n"
@@ -152,7 +156,7 @@ def write_table(rows: list[dict]) -> None:
 
 
 def main() -> None:
-    """Run what has no row yet."""
+    """Run all runs without a row, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["autoencoder", "flow", "table"])
     args = parser.parse_args()

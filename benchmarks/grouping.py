@@ -1,6 +1,7 @@
-"""Grouping without labels on LFW (sface) and Omniglot (characters): average linkage against other clusterings.
+"""Compare average linkage with other clusterings for grouping LFW (sface) and Omniglot (characters) without labels.
 
-Settings are chosen on one half of the identities and reported on the other. Features are cached outside the repository:
+Settings are chosen on one half of the identities, and figures are reported on the other. Features are cached outside the
+repository:
 
     python benchmarks/grouping.py --cache FOLDER [--record]
 """
@@ -27,8 +28,8 @@ _graphs: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 _neighbor_graph = grouping.neighbor_graph
 
 
-def cached_graph(features: torch.Tensor, neighbors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The graph of a set of features, computed once for all methods."""
+def get_cached_graph(features: torch.Tensor, neighbors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the neighbor graph of the features, computed once for all methods."""
     if len(features) not in _graphs:
         start = time.process_time()
         _graphs[len(features)] = _neighbor_graph(features, neighbors)
@@ -42,22 +43,25 @@ Labels = torch.Tensor
 
 
 class Set:
-    """Features of samples with their photograph and identity; only labeled samples are counted."""
+    """Features of samples with photograph and identity; metrics count only labeled samples."""
 
     def __init__(self, features: torch.Tensor, labels: Labels, photographs: torch.Tensor, labeled: torch.Tensor):
         self.features, self.labels, self.photographs, self.labeled = features, labels, photographs, labeled
 
     def part(self, keep: torch.Tensor) -> "Set":
-        """Some of the samples."""
+        """Return the samples that ``keep`` selects."""
         return Set(self.features[keep], self.labels[keep], self.photographs[keep], self.labeled[keep])
 
     def measure(self, groups: torch.Tensor) -> ClusteringReport:
-        """The measures of the labeled samples."""
+        """Return the clustering metrics of the labeled samples."""
         return clustering(self.labels[self.labeled], groups[self.labeled])
 
 
-def lfw() -> tuple[Set, Set, float]:
-    """Folds 0–4 of the people and folds 5–9: every face in every picture, the largest of a picture carries its label."""
+def load_lfw() -> tuple[Set, Set, float]:
+    """Return all faces of folds 0–4, all faces of folds 5–9, and the CPU seconds per photograph.
+
+    Only the largest face of a photograph has its label.
+    """
     data = LFW()
     index, features, _, seconds = load_faces(data, "sface")
     first = torch.cat([torch.ones(1, dtype=torch.bool), index[1:] != index[:-1]])
@@ -65,8 +69,8 @@ def lfw() -> tuple[Set, Set, float]:
     return whole.part(fold < 5), whole.part(fold >= 5), seconds
 
 
-def omniglot(cache: Path) -> tuple[Set, Set]:
-    """Drawings of the evaluation set, which the network was not trained on: even alphabets and odd ones."""
+def load_omniglot(cache: Path) -> tuple[Set, Set]:
+    """Return drawings of the even and of the odd alphabets of the evaluation set, which is not in the training set."""
     file, data = cache / "omniglot_characters.npz", Omniglot(background=False)
     if not file.exists():
         embedder = load("characters")
@@ -83,30 +87,30 @@ def omniglot(cache: Path) -> tuple[Set, Set]:
 Method = Callable[[Set, LogisticCalibration], torch.Tensor]
 
 
-def methods() -> Iterator[tuple[str, str, Method]]:
-    """Name, setting and function of every candidate."""
+def list_methods() -> Iterator[tuple[str, str, Method]]:
+    """Yield name, setting and function of every candidate."""
     for growth, priors in ((0.0, (1e-3, 3e-4)), (0.2, (1e-3, 3e-4, 1e-4)), (0.3, (1e-4,))):
         for prior in priors:
             name = f"average linkage, γ = {growth:g}"
-            yield name, f"prior {prior:g}", lambda s, c, p=prior, g=growth: average(s, c, p, g)
+            yield name, f"prior {prior:g}", lambda s, c, p=prior, g=growth: group_by_average_linkage(s, c, p, g)
     for probability in (0.99, 0.999):
         yield (
             "connected components",
             f"probability {probability:g} at prior 0.01",
-            lambda s, c, p=probability: components(s, c, p),
+            lambda s, c, p=probability: group_by_components(s, c, p),
         )
     for how in ("eom", "leaf"):  # an ε other than 0 fails in scikit-learn 1.9.1 with this NumPy
-        yield "HDBSCAN", f"size 2, {how}", lambda s, c, h=how: hdbscan(s, h)
+        yield "HDBSCAN", f"size 2, {how}", lambda s, c, h=how: group_by_hdbscan(s, h)
     for resolution in (0.02, 0.2):
         yield (
             "Leiden (constant Potts)",
             f"resolution {resolution:g}, prior 0.001",
-            lambda s, c, r=resolution: leiden(s, c, r),
+            lambda s, c, r=resolution: group_by_leiden(s, c, r),
         )
 
 
-def average(data: Set, calibration: LogisticCalibration, prior: float, growth: float) -> torch.Tensor:
-    """The library's method."""
+def group_by_average_linkage(data: Set, calibration: LogisticCalibration, prior: float, growth: float) -> torch.Tensor:
+    """Group by average linkage, the method of the library."""
     before, grouping.EVIDENCE_GROWTH = grouping.EVIDENCE_GROWTH, growth
     try:
         return grouping.group_features(
@@ -116,8 +120,8 @@ def average(data: Set, calibration: LogisticCalibration, prior: float, growth: f
         grouping.EVIDENCE_GROWTH = before
 
 
-def components(data: Set, calibration: LogisticCalibration, probability: float) -> torch.Tensor:
-    """Everything that a chain of likely neighbors connects."""
+def group_by_components(data: Set, calibration: LogisticCalibration, probability: float) -> torch.Tensor:
+    """Group samples that are connected by a chain of likely neighbors."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -128,17 +132,17 @@ def components(data: Set, calibration: LogisticCalibration, probability: float) 
     return torch.tensor(connected_components(graph, directed=False)[1]).long()
 
 
-def hdbscan(data: Set, how: str) -> torch.Tensor:
-    """Scikit-learn's HDBSCAN of unit features by Euclidean distance."""
+def group_by_hdbscan(data: Set, how: str) -> torch.Tensor:
+    """Group unit features with HDBSCAN of scikit-learn and the Euclidean distance."""
     from sklearn.cluster import HDBSCAN
 
     unit = torch.nn.functional.normalize(data.features).numpy()
-    found = HDBSCAN(min_cluster_size=2, min_samples=1, cluster_selection_method=how, copy=True).fit(unit)
-    return torch.tensor(found.labels_).long()
+    clusters = HDBSCAN(min_cluster_size=2, min_samples=1, cluster_selection_method=how, copy=True).fit(unit)
+    return torch.tensor(clusters.labels_).long()
 
 
-def leiden(data: Set, calibration: LogisticCalibration, resolution: float) -> torch.Tensor:
-    """Leiden with the constant Potts model, edges weighted by probability."""
+def group_by_leiden(data: Set, calibration: LogisticCalibration, resolution: float) -> torch.Tensor:
+    """Group with Leiden and the constant Potts model; edges are weighted by probability."""
     import igraph
     import leidenalg
 
@@ -146,48 +150,50 @@ def leiden(data: Set, calibration: LogisticCalibration, resolution: float) -> to
     weights = calibration.probability(torch.tensor(cosines), 1e-3).numpy()
     kept = weights > 0.01
     graph = igraph.Graph(len(data.features), list(zip(first[kept].tolist(), second[kept].tolist(), strict=True)))
-    found = leidenalg.find_partition(
+    partition = leidenalg.find_partition(
         graph, leidenalg.CPMVertexPartition, weights=weights[kept].tolist(), resolution_parameter=resolution, seed=0
     )
-    return torch.tensor(found.membership)
+    return torch.tensor(partition.membership)
 
 
 def compare(name: str, choose: Set, report: Set, log: Path) -> list[dict[str, object]]:
-    """Measure every candidate on the first half, and the best setting of each method on the second."""
+    """Measure every candidate on ``choose`` and the best setting of each method on ``report``; return the rows."""
     calibration = calibrate_features(choose.features[choose.labeled], choose.labels[choose.labeled])
     rows: list[dict[str, object]] = []
     tried: dict[str, list[tuple[float, float, str, Method]]] = {}
-    for method, setting, function in methods():
-        result, seconds = timed(function, choose, calibration)
+    for method, setting, function in list_methods():
+        result, seconds = measure_method(function, choose, calibration)
         merged = result.merged_identities / result.identities
         tried.setdefault(method, []).append((merged, result.bcubed_f, setting, function))
-        rows.append(row(name, "choosing", method, setting, result, seconds, log))
-    for method, found in tried.items():
-        # Purity first: among settings that merge at most 1 % the best B-cubed F, else the one that merges fewest.
-        pure = [one for one in found if one[0] <= MAX_MERGED]
-        best = max(pure, key=lambda one: one[1]) if pure else min(found, key=lambda one: one[0])
-        result, seconds = timed(best[3], report, calibration)
-        rows.append(row(name, "reported", method, best[2], result, seconds, log))
-    default, seconds = timed(
-        lambda s, c: average(s, c, grouping.DEFAULT_PRIOR, grouping.EVIDENCE_GROWTH), report, calibration
+        rows.append(record_row(name, "choosing", method, setting, result, seconds, log))
+    for method, settings in tried.items():
+        # The best B-cubed F of the settings that merge at most 1 % of the identities, otherwise the setting that merges fewest.
+        pure = [entry for entry in settings if entry[0] <= MAX_MERGED]
+        best = max(pure, key=lambda entry: entry[1]) if pure else min(settings, key=lambda entry: entry[0])
+        result, seconds = measure_method(best[3], report, calibration)
+        rows.append(record_row(name, "reported", method, best[2], result, seconds, log))
+    default, seconds = measure_method(
+        lambda s, c: group_by_average_linkage(s, c, grouping.DEFAULT_PRIOR, grouping.EVIDENCE_GROWTH),
+        report,
+        calibration,
     )
-    rows.append(row(name, "reported", "defaults", f"prior {grouping.DEFAULT_PRIOR:g}", default, seconds, log))
+    rows.append(record_row(name, "reported", "defaults", f"prior {grouping.DEFAULT_PRIOR:g}", default, seconds, log))
     print(name, calibration, flush=True)
     return rows
 
 
-def timed(function: Method, data: Set, calibration: LogisticCalibration) -> tuple[ClusteringReport, float]:
-    """The measures and the CPU seconds."""
+def measure_method(function: Method, data: Set, calibration: LogisticCalibration) -> tuple[ClusteringReport, float]:
+    """Run a method and return its metrics and CPU seconds."""
     start = time.process_time()
     groups = function(data, calibration)
     return data.measure(groups), time.process_time() - start
 
 
-def row(
+def record_row(
     data: str, part: str, method: str, setting: str, result: ClusteringReport, seconds: float, log: Path
 ) -> dict[str, object]:
-    """One row of the table, also appended to the log."""
-    made = {
+    """Append a row of the table to the log and return it."""
+    cells = {
         "data": data,
         "part": part,
         "method": method,
@@ -202,13 +208,16 @@ def row(
         "seconds": seconds,
     }
     with open(log, "a") as file:
-        file.write(json.dumps(made) + "\n")
-    print(json.dumps(made), flush=True)
-    return made
+        file.write(json.dumps(cells) + "\n")
+    print(json.dumps(cells), flush=True)
+    return cells
 
 
-def survival(data: Set, calibration: LogisticCalibration, folder: Path) -> dict[str, float]:
-    """Name every group of the first half of the photographs, add the second half: the share of samples that keep a name."""
+def measure_kept_names(data: Set, calibration: LogisticCalibration, folder: Path) -> dict[str, float]:
+    """Return the share of named samples that keep their name when photographs are added.
+
+    Every group of the first half of the photographs is named; then the second half is added.
+    """
     path = folder / "survival.album"
     grouping.neighbor_graph = _neighbor_graph
     path.unlink(missing_ok=True)
@@ -235,7 +244,7 @@ def survival(data: Set, calibration: LogisticCalibration, folder: Path) -> dict[
 
 
 def main() -> None:
-    """Print the rows, and with ``--record`` write the report."""
+    """Print the rows; with ``--record`` write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, required=True, help="folder for features, outside the repository")
     parser.add_argument("--record", action="store_true", help="write benchmarks/reports/grouping.md")
@@ -243,22 +252,22 @@ def main() -> None:
     args = parser.parse_args()
     args.cache.mkdir(parents=True, exist_ok=True)
     log = args.cache / "grouping.jsonl"
-    grouping.neighbor_graph = cached_graph  # all methods share it, and times are those of the clustering alone
-    choose, report, seconds = lfw()
+    grouping.neighbor_graph = cached_graph  # shared by all methods, so times include the clustering only
+    choose, report, seconds = load_lfw()
     rows: list[dict[str, object]] = []
     if args.only in (None, "lfw"):
         rows += compare("LFW, sface", choose, report, log)
     if args.only in (None, "omniglot"):
-        rows += compare("Omniglot, characters", *omniglot(args.cache), log)
+        rows += compare("Omniglot, characters", *load_omniglot(args.cache), log)
     calibration = calibrate_features(choose.features[choose.labeled], choose.labels[choose.labeled])
-    kept = survival(report, calibration, args.cache)
+    kept = measure_kept_names(report, calibration, args.cache)
     print(json.dumps({"survival": kept, "seconds per photograph": seconds}), flush=True)
     if args.record:
-        REPORT.write_text(render(rows, kept, seconds), encoding="utf-8")
+        REPORT.write_text(format_report(rows, kept, seconds), encoding="utf-8")
 
 
-def render(rows: list[dict[str, object]], kept: dict[str, float], seconds: float) -> str:
-    """The report."""
+def format_report(rows: list[dict[str, object]], kept: dict[str, float], seconds: float) -> str:
+    """Return the report as Markdown."""
     lines = [
         "# Grouping without labels",
         "",

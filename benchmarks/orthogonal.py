@@ -18,7 +18,7 @@ from torch.nn.utils import parametrizations
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from _floors import dense_floor, differentiated, thin_floor, weight_and_gradient
+from _floors import compute_dense_floor, compute_thin_floor, make_gradient_work, make_weight_work
 from _harness import interleaved, parser, report
 
 from hypersphere import orthogonal
@@ -56,17 +56,17 @@ def maps(args) -> None:
 
 def _map_work(n: int) -> Work:
     x, g = torch.randn(n, n) / n**0.5, torch.randn(n, n)
-    work: Work = {"floor": lambda: dense_floor(x, g)}
+    work: Work = {"floor": lambda: compute_dense_floor(x, g)}
     for name in ("cayley", "gram_schmidt", "householder", "lowdin", "exponential", "newton_schulz"):
-        work[name] = differentiated(getattr(orthogonal, name), x, g)
-    work["cayley, 4 terms"] = differentiated(lambda y: orthogonal.cayley(y, terms=4), x, g)
+        work[name] = make_gradient_work(getattr(orthogonal, name), x, g)
+    work["cayley, 4 terms"] = make_gradient_work(lambda y: orthogonal.cayley(y, terms=4), x, g)
     work["OGD step"] = _step(lambda p: orthogonal.OGD([p], lr=0.01), n, g)
     work["OGD step, exact"] = _step(lambda p: orthogonal.OGD([p], lr=0.01, exact=True), n, g)
-    work["bare linalg.qr"] = differentiated(lambda y: torch.linalg.qr(y)[0], x, g)
-    work["bare linalg.solve"] = differentiated(_solve, x, g)
-    work["bare linalg.matrix_exp"] = differentiated(lambda y: torch.linalg.matrix_exp((y - y.mT) / 2), x, g)
+    work["bare linalg.qr"] = make_gradient_work(lambda y: torch.linalg.qr(y)[0], x, g)
+    work["bare linalg.solve"] = make_gradient_work(_solve, x, g)
+    work["bare linalg.matrix_exp"] = make_gradient_work(lambda y: torch.linalg.matrix_exp((y - y.mT) / 2), x, g)
     for name, module in _square_peers(n).items():
-        work[name] = weight_and_gradient(module, g)
+        work[name] = make_weight_work(module, g)
     work["geoopt Stiefel step"] = _geoopt_step(n, g)
     return work
 
@@ -90,12 +90,12 @@ def layers(args) -> None:
 
 def _layer_work(d: int, neurons: int) -> Work:
     x, v, g = torch.randn(d, d) / d**0.5, torch.randn(neurons, d), torch.randn(neurons, d)
-    work: Work = {"floor": lambda: thin_floor(x, v, g)}
+    work: Work = {"floor": lambda: compute_thin_floor(x, v, g)}
     for method in ("cayley", "gram_schmidt", "householder", "lowdin", "exponential", "ogd"):
-        work[method] = weight_and_gradient(orthogonal.overparameterize(nn.Linear(d, neurons), method), g)
+        work[method] = make_weight_work(orthogonal.overparameterize(nn.Linear(d, neurons), method), g)
     for share in (False, True):
         layer = orthogonal.overparameterize(nn.Linear(d, neurons), blocks=d // 32, share_blocks=share)
-        work["cayley, blocks of 32" + (", shared" if share else "")] = weight_and_gradient(layer, g)
+        work["cayley, blocks of 32" + (", shared" if share else "")] = make_weight_work(layer, g)
     for name, module in _square_peers(d).items():
         work[name] = _times(module, v, g)
     work["peft OFT, blocks of 32"] = _times(_oft(d, 32), v, g)

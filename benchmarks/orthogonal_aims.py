@@ -4,7 +4,7 @@ python benchmarks/orthogonal_aims.py --threads 1 --record
 """
 
 import torch
-from _floors import dense_floor, differentiated, thin_floor, weight_and_gradient
+from _floors import compute_dense_floor, compute_thin_floor, make_gradient_work, make_weight_work
 from _harness import interleaved, parser, report
 from torch import nn
 
@@ -39,9 +39,9 @@ def main() -> None:
     for n in sorted({n for _, n in AIMS}):
         torch.manual_seed(0)
         x, g = torch.randn(n, n) / n**0.5, torch.randn(n, n)
-        work = {"floor": lambda x=x, g=g: dense_floor(x, g)}
-        work |= {name: differentiated(getattr(orthogonal, name), x, g) for name, size in AIMS if size == n}
-        work |= {"autograd alone": differentiated(_Nothing.apply, x, g)} if n == 64 else {}
+        work = {"floor": lambda x=x, g=g: compute_dense_floor(x, g)}
+        work |= {name: make_gradient_work(getattr(orthogonal, name), x, g) for name, size in AIMS if size == n}
+        work |= {"autograd alone": make_gradient_work(_Nothing.apply, x, g)} if n == 64 else {}
         times = interleaved(work, rounds=args.rounds, min_seconds=0.02)
         rows += [
             [name, f"n = {n}", 1000 * times["floor"], times[name] / times["floor"], AIMS.get((name, n), "")]
@@ -52,7 +52,7 @@ def main() -> None:
     x, v, g = torch.randn(d, d) / d**0.5, torch.randn(neurons, d), torch.randn(neurons, d)
     layer = orthogonal.overparameterize(nn.Linear(d, neurons), start="normal")
     times = interleaved(
-        {"floor": lambda: thin_floor(x, v, g), "layer": weight_and_gradient(layer, g)}, rounds=args.rounds
+        {"floor": lambda: compute_thin_floor(x, v, g), "layer": make_weight_work(layer, g)}, rounds=args.rounds
     )
     rows.append(["layer R·V", f"{d}→{neurons}", 1000 * times["floor"], times["layer"] / times["floor"], LAYER_AIM])
     notes = (

@@ -8,7 +8,7 @@ import torch
 from _harness import parser, report
 
 from hypersphere.orthogonal import orthogonalize, polar_coefficients
-from hypersphere.orthogonal.muon import COEFFICIENTS
+from hypersphere.orthogonal.muon import JORDAN_COEFFICIENTS
 
 LOWER = 1e-3  # relative to the largest singular value; Polar Express' choice for Muon
 SHAPES = ((512, 512), (512, 2048))
@@ -34,7 +34,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     rows: list[list[object]] = []
     for steps in range(3, 10):
-        fixed, best = (COEFFICIENTS,) * steps, polar_coefficients(steps, LOWER)
+        fixed, best = (JORDAN_COEFFICIENTS,) * steps, polar_coefficients(steps, LOWER)
         cubic = polar_coefficients(3 * steps // 2, LOWER, 3)
         errors = [f"{worst(each):.2g}" for each in (fixed, best, cubic)]
         found = [f"{measured(name, steps, s):.2g}" for s in SHAPES for name in ("jordan", "polar_express")]

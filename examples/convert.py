@@ -1,4 +1,4 @@
-"""Turn the layers of a network you have into decoupled operators, see what was left out, and turn them back."""
+"""Convert the layers of a network into decoupled operators, print which layers were skipped, and restore the network."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""What a checkpoint looks like on the sphere: energy beside that of random neurons, dead and duplicate neurons."""
+"""Diagnose a checkpoint: its energy compared with that of random neurons, dead neurons and duplicate neurons."""
 
 import torch
 from torch import nn
@@ -9,9 +9,9 @@ torch.manual_seed(0)
 network = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
 with torch.no_grad():
-    network[0].weight[7] = 2 * network[0].weight[3]  # a neuron that does what another one does
-    network[0].weight[9] = 0  # one that does nothing
-    network[2].weight.copy_(network[2].weight @ torch.linalg.qr(torch.randn(64, 64)).Q)  # a layer that was only turned
+    network[0].weight[7] = 2 * network[0].weight[3]  # a duplicate: same direction, twice the length
+    network[0].weight[9] = 0  # a dead neuron
+    network[2].weight.copy_(network[2].weight @ torch.linalg.qr(torch.randn(64, 64)).Q)  # rotate the whole layer
 
 for layer in energy_report(network.state_dict()):
     print(

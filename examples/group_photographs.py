@@ -1,4 +1,4 @@
-"""Group pictures by identity without labels, name a group, add more pictures: the name stays."""
+"""Group pictures by identity without labels, name a group and add more pictures; the group keeps its name."""
 
 import tempfile
 
@@ -9,7 +9,7 @@ from hypersphere.recognition import Album, calibrate_features
 
 
 def draw(people: int, each: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features of pictures as an embedder would give them, and whose they are."""
+    """Return synthetic features in place of those of an embedder, and the identity of each."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(people).repeat_interleave(each)
     centers = torch.randn(people, 64, generator=generator)

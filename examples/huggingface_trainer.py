@@ -1,4 +1,4 @@
-"""A margin head and MHE in the Trainer of transformers: the model returns a loss, and a callback advances the head."""
+"""Train a margin head and MHE with the Trainer of transformers; a callback advances the head after every step."""
 
 import tempfile
 
@@ -23,7 +23,7 @@ class Recognizer(nn.Module):
 
 
 class AdvanceHead(transformers.TrainerCallback):
-    """Advance schedules of the head, such as annealing, after every step."""
+    """Callback that advances the schedules of the head, such as annealing, after every step."""
 
     def on_step_end(self, args: object, state: object, control: object, model: Recognizer, **more: object) -> None:
         model.head.step()

@@ -1,4 +1,4 @@
-"""A margin head and MHE in PyTorch Lightning: both are ordinary modules of a LightningModule."""
+"""Train a margin head and MHE with PyTorch Lightning; both are ordinary submodules of a LightningModule."""
 
 import lightning
 import torch

@@ -1,4 +1,4 @@
-"""A margin head in a plain training loop: the head is the last layer and the loss in one."""
+"""Train a margin head in a plain training loop; the head is the last layer and the loss."""
 
 import torch
 from torch import nn
@@ -6,8 +6,8 @@ from torch import nn
 import hypersphere as hs
 
 torch.manual_seed(0)
-digits, held_out = hs.data.Digits(train=True), hs.data.Digits(train=False)
-network = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))  # ends in features
+digits, test = hs.data.Digits(train=True), hs.data.Digits(train=False)
+network = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))  # returns features
 head = hs.ArcFace(32, 10, m=0.3, scale=16.0)
 optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], lr=3e-3)
 
@@ -17,10 +17,10 @@ for epoch in range(5):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        head.step()  # moves what changes over time, such as annealing; nothing for a plain ArcFace
+        head.step()  # advances schedules such as annealing; a plain ArcFace has none
 
 with torch.no_grad():
-    features = network(held_out.data.float() / 255)
-accuracy = (head.predict(features) == held_out.labels).float().mean().item()  # without the margin
+    features = network(test.data.float() / 255)
+accuracy = (head.predict(features) == test.labels).float().mean().item()  # without the margin
 print(f"accuracy {accuracy:.1%}, loss {loss.item():.2f}")
 assert accuracy > 0.9

@@ -1,4 +1,4 @@
-"""A network of your own in the library's trainer: checkpoints, resuming, logs and measures come with it."""
+"""Train your own network with the trainer, which adds checkpoints, resuming, logs and metrics."""
 
 import pathlib
 import tempfile
@@ -26,7 +26,7 @@ settings = Settings(
     steps=150, evaluate_every=75, log_every=75, pictures=False, threads=1, optimizer=call(torch.optim.Adam, lr=3e-3)
 )
 with tempfile.TemporaryDirectory() as folder:
-    metrics = Trainer(task, folder, settings).run()  # the same line again would resume it
+    metrics = Trainer(task, folder, settings).run()  # the same line resumes an interrupted run
     files = sorted(path.name for path in pathlib.Path(folder).iterdir())
-print(f"accuracy {metrics['accuracy']:.1f} %; the folder holds {', '.join(files)}")
+print(f"accuracy {metrics['accuracy']:.1f} %; the folder contains {', '.join(files)}")
 assert metrics["accuracy"] > 90

@@ -1,4 +1,4 @@
-"""Hyperspherical energy as a regularizer: neurons of a layer are kept apart on the sphere."""
+"""Add the hyperspherical energy to the loss, which spreads the neurons of each layer over the sphere."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from hypersphere.energy import layer_energies
 
 
 def train(weight: float) -> dict[str, float]:
-    """Train a small network with this weight of the energy in its loss; return the energies of its layers."""
+    """Train a small network with ``weight`` times the energy in its loss, and return the energies of its layers."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
     energy = hs.MHE(network, hidden=weight, output=weight) if weight else None

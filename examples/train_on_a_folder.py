@@ -1,4 +1,4 @@
-"""From a folder of pictures to "who is this": train, enrol, ask. Needs pillow, as the extra `train` has it."""
+"""Train on a folder of pictures, enroll people in a gallery and identify them. Needs the extra `train`."""
 
 import pathlib
 import tempfile
@@ -13,7 +13,7 @@ rng = np.random.default_rng(0)
 
 
 def draw(folder: pathlib.Path, people: int, pictures: int) -> None:
-    """A folder for each person: pictures of 24×24 with a pattern that is the person's own, and noise."""
+    """Write one folder per person with pictures of 24×24 pixels: the pattern of the person plus noise."""
     for person in range(people):
         pattern = np.kron(rng.uniform(40, 200, (4, 4)), np.ones((6, 6)))
         (folder / f"person {person:02}").mkdir(parents=True)
@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     run = hs.fit(
         pictures, pathlib.Path(folder, "run"), settings={"backbone.width": 0.1, "threads": 1}, steps=20, pictures=False
     )
-    print(run.report)  # about people that were never trained on
+    print(run.report)  # on people who are not in the training set
     with Gallery(pathlib.Path(folder, "known.db"), run.embedder) as gallery:
         for person in sorted(pictures.iterdir())[:5]:
             gallery.enrol(person.name, run.embedder(sorted(person.iterdir())[:3]))

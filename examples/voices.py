@@ -13,7 +13,7 @@ RATE = 16000
 
 
 def speak(pitch: float, seed: int) -> torch.Tensor:
-    """Two seconds of a buzz with a melody and noise of their own."""
+    """Return two seconds of a buzzing tone; the seed determines its vibrato and noise."""
     draw, time = np.random.default_rng(seed), np.arange(2 * RATE) / RATE
     phase = 2 * np.pi * pitch * (time + 0.002 * np.sin(2 * np.pi * draw.uniform(1, 3) * time))
     tones = sum(np.sin(k * phase) / k for k in range(1, 25))
@@ -21,7 +21,7 @@ def speak(pitch: float, seed: int) -> torch.Tensor:
 
 
 class BandStatistics(torch.nn.Module):
-    """The power of each mel band over time, minus its mean over the bands: a network without parameters."""
+    """Network without parameters: the mean of each mel band over time, minus the mean over all bands."""
 
     def forward(self, spectrograms: torch.Tensor) -> torch.Tensor:
         return spectrograms.mean(2) - spectrograms.mean((1, 2))[:, None]

@@ -3,7 +3,7 @@ import json
 import pytest
 
 import hypersphere as hs
-from hypersphere.cli.export import own_report
+from hypersphere.cli.export import find_run_report
 from hypersphere.cli.main import main
 from tests.recognition.drawn import draw_folder, small_embedder
 
@@ -76,8 +76,12 @@ def test_a_bad_input_is_one_sentence(files, monkeypatch, capsys, words, message)
 
 
 def test_the_report_of_a_run_is_its_own(tmp_path):
-    assert own_report(str(tmp_path)) is None
+    assert find_run_report(str(tmp_path)) is None
     for name in ("embedder.safetensors", "choices.json", "report.json"):
         (tmp_path / name).touch()
-    assert own_report(str(tmp_path)) == own_report(str(tmp_path / "embedder.safetensors")) == tmp_path / "report.json"
-    assert own_report(str(tmp_path / "other.safetensors")) is None
+    assert (
+        find_run_report(str(tmp_path))
+        == find_run_report(str(tmp_path / "embedder.safetensors"))
+        == tmp_path / "report.json"
+    )
+    assert find_run_report(str(tmp_path / "other.safetensors")) is None

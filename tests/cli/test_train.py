@@ -211,7 +211,7 @@ NONSENSE = [
     ("threads=1000000", "threads must lie in 0 … 1024"),
     ("head.m=1e6", "margin m must be a number ≥ 1 and below 100"),
     ("monitor=nothing", "monitor must be one of accuracy"),
-    ("augment=RotateJitter", "augment=Compose does not fit samples of shape|RotateJitter turns clouds"),
+    ("augment=RotateJitter", "augment=Compose does not fit samples of shape|RotateJitter rotates clouds"),
     ("backbone=gcn", "do not fit together"),
     ("backbone.width=1e9", "memory|width"),
 ]

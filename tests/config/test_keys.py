@@ -117,7 +117,7 @@ def test_several_objects_in_one_slot():
     assert both.energies[0].arguments == {"s": 1.0}
     assert [part.name for part in made("energy=MHE,Orthonormality").energies] == ["MHE", "Orthonormality"]
     assert made("augment.0=Flip", "augment.vertical=0.2").augmentations[0].arguments == {"vertical": 0.2}
-    with pytest.raises(ValueError, match=r"energy.s: there are 2 entries, so write which one, such as energy.0.s"):
+    with pytest.raises(ValueError, match=r"energy.s: there are 2 entries, so add an index, such as energy.0.s"):
         made("energy=MHE,Orthonormality", "energy.s=1")
 
 

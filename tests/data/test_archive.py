@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hypersphere.data import CorruptDataError, archive
-from hypersphere.data.archive import extract, inside, walk
+from hypersphere.data.archive import check_inside, extract, walk
 
 from .files import tar, write
 
@@ -67,7 +67,7 @@ class TestArchives:
 
     def test_much_of_nothing_is_refused(self, tmp_path, name, monkeypatch):
         path = make(tmp_path / name, {f"{i}": bytes(1000) for i in range(50)})
-        for limit, value in (("TOTAL", 20_000), ("FILES", 10)):
+        for limit, value in (("MAX_TOTAL_BYTES", 20_000), ("MAX_FILES", 10)):
             with monkeypatch.context() as patch:
                 patch.setattr(archive, limit, value)
                 with pytest.raises(CorruptDataError, match=r"more than \d+ bytes or \d+ files"):
@@ -203,9 +203,9 @@ def test_links_in_a_folder_must_stay_inside(tmp_path):
         (tmp_path / "root" / "bad").unlink()
 
 
-def test_inside_follows_every_link(tmp_path):
+def test_check_inside_follows_every_link(tmp_path):
     (tmp_path / "root" / "deep").mkdir(parents=True)
     (tmp_path / "root" / "deep" / "up").symlink_to("../..")
-    assert inside(tmp_path / "root" / "deep", tmp_path / "root") == tmp_path / "root" / "deep"
+    assert check_inside(tmp_path / "root" / "deep", tmp_path / "root") == tmp_path / "root" / "deep"
     with pytest.raises(CorruptDataError, match="link out of the data root"):
-        inside(tmp_path / "root" / "deep" / "up" / "x", tmp_path / "root")
+        check_inside(tmp_path / "root" / "deep" / "up" / "x", tmp_path / "root")

@@ -17,7 +17,7 @@ WANTED = re.compile(r"pictures/([^/]+)\.png$")
 def made(tmp_path, monkeypatch):
     """An archive of six pictures, every one worth keeping; ``read`` counts what was decoded."""
     monkeypatch.setenv("HYPERSPHERE_CACHE", str(tmp_path / "kept"))
-    monkeypatch.setattr(archived_pictures, "WORTH_KEEPING", 6)
+    monkeypatch.setattr(archived_pictures, "MIN_PICTURES_TO_CACHE", 6)
     archive = tmp_path / "root" / "set.tar.xz"
     pictures = random(6, 4, 5)
     files = {f"pictures/{i}.png": encoded(pictures[i]) for i in (3, 0, 5, 1, 4, 2)}
@@ -30,7 +30,9 @@ def made(tmp_path, monkeypatch):
             decoded.append(name)
             return np.asarray(folder.decode(content, name, "L"))[None]
 
-        return archived_pictures.archived_pictures(folder, source, WANTED, prepare, setting, "pictures/", ("list.txt",))
+        return archived_pictures.read_archived_pictures(
+            folder, source, WANTED, prepare, setting, "pictures/", ("list.txt",)
+        )
 
     read.pictures, read.archive, read.decoded, read.kept = pictures, archive, decoded, tmp_path / "kept"
     return read
@@ -70,7 +72,7 @@ def test_a_folder_is_known_by_its_files(made, tmp_path):
 
 
 def test_few_pictures_are_not_kept(made, monkeypatch):
-    monkeypatch.setattr(archived_pictures, "WORTH_KEEPING", 7)
+    monkeypatch.setattr(archived_pictures, "MIN_PICTURES_TO_CACHE", 7)
     made()
     assert not made.kept.exists()
 
@@ -82,7 +84,7 @@ def test_a_damaged_file_is_replaced(made, at):
     content = bytearray(file.read_bytes())
     content[int(at * len(content))] ^= 1
     file.write_bytes(content)
-    with pytest.warns(UserWarning, match="made anew"):
+    with pytest.warns(UserWarning, match="decoded again"):
         assert torch.equal(made().data, whole)
     assert torch.equal(made().data, whole)
     assert len(made.decoded) == 12
@@ -90,7 +92,7 @@ def test_a_damaged_file_is_replaced(made, at):
 
 def test_a_folder_that_cannot_be_written_is_said(made, tmp_path):
     made.kept.write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match="are not kept: .*HYPERSPHERE_CACHE"):
+    with pytest.warns(UserWarning, match="are not cached: .*HYPERSPHERE_CACHE"):
         assert len(made().names) == 6
 
 

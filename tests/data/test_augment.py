@@ -146,7 +146,7 @@ def test_the_base_class_is_abstract_and_draws_nothing():
 def test_clouds_alone_are_turned():
     from hypersphere.data import RotateJitter
 
-    with pytest.raises(ValueError, match=r"RotateJitter turns clouds of shape \(b, n, 3\), got \(2, 1, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"RotateJitter rotates clouds of shape \(b, n, 3\), got \(2, 1, 4, 4\)"):
         RotateJitter.__call__.__wrapped__(RotateJitter(), torch.zeros(2, 1, 4, 4), torch.zeros(2, 17)) if hasattr(
             RotateJitter.__call__, "__wrapped__"
         ) else RotateJitter()(torch.zeros(2, 1, 4, 4), torch.zeros(2, 17))

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from hypersphere.data import CATALOG
-from hypersphere.data.catalog import CatalogPart, entry_of
+from hypersphere.data.catalog import CatalogPart, find_entry
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
@@ -34,12 +34,12 @@ def test_who_provides_it():
     ("reader", "name"), [("Omniglot", "omniglot"), ("TinyImageNet", "tiny_imagenet"), ("LFW", "lfw"), ("Cora", "cora")]
 )
 def test_a_reader_and_its_entry_are_one_name(reader, name):
-    assert entry_of(reader) is entry_of(name) is CATALOG[name]
+    assert find_entry(reader) is find_entry(name) is CATALOG[name]
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"name must be one of digits, mnist, .*, got 'omni'"):
-        entry_of("omni")
+        find_entry("omni")
 
 
 def test_what_comes_from_an_address_comes_by_https_or_is_compared_with_a_checksum():

@@ -65,7 +65,7 @@ def test_a_clean_source(tmp_path):
     images = torch.stack([smooth(seed, 24, 1)[0] for seed in range(6)])
     report = check((images, torch.arange(6) // 2), workers=0)
     assert "3 identities: 2 images each" in str(report)
-    assert "every image can be read, and none is there twice" in str(report)
+    assert "every image can be read, and there are no duplicates" in str(report)
 
 
 def test_pictures_with_one_hash_are_told_apart_by_their_pixels(monkeypatch):

@@ -134,7 +134,7 @@ cache_decoded(dataset, sys.argv[2])
 
 def test_a_full_disk_is_one_sentence(people, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(DataError, match=r"cache has no room for .* GB of decoded samples"):
+    with pytest.raises(DataError, match=r"cache has too little space for .* GB of decoded samples"):
         cache_decoded(people, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 

@@ -37,7 +37,7 @@ def _no_workers_stay():
 @pytest.mark.parametrize(("stored", "kind"), [("RGB", "JPEG"), ("L", "PNG"), ("RGBA", "PNG"), ("1", "PNG")])
 def test_the_process_gives_the_same_pixels(mode, stored, kind):
     content = encode(40, stored, kind)
-    here = images.decode_here(content, images.FORMATS, mode)
+    here = images.decode_in_this_process(content, images.FORMATS, mode)
     there = decode_in_process(content, images.FORMATS, mode, 60)
     assert (there.mode, there.size, there.tobytes()) == (here.mode, here.size, here.tobytes())
 

@@ -104,7 +104,7 @@ def test_a_broken_connection_is_resumed(entry, server, tmp_path):
 
 def test_a_download_that_was_given_up_is_resumed_later(entry, server, tmp_path):
     server.breaks = 3
-    with pytest.raises(OSError, match=r"toy could not be obtained: .*x\.bin: .*call again to go on from there"):
+    with pytest.raises(OSError, match=r"toy could not be obtained: .*x\.bin: .*call again to continue the download"):
         get("toy", tmp_path)
     assert not (tmp_path / "toy").exists()
     get("toy", tmp_path)
@@ -127,7 +127,7 @@ def test_a_connection_that_fails_is_tried_three_times(entry, tmp_path, monkeypat
     if works:
         assert (get("toy", tmp_path) / "x.bin").read_bytes() == CONTENT
     else:
-        with pytest.raises(OSError, match=r"x\.bin: reset; call again to go on from there"):
+        with pytest.raises(OSError, match=r"x\.bin: reset; call again to continue the download"):
             get("toy", tmp_path)
         assert not list(tmp_path.iterdir())
 
@@ -270,8 +270,8 @@ def test_debian_packages_are_unpacked_by_name(tools, monkeypatch, tmp_path):
     [
         (None, "*", "npm is not installed here"),
         ("echo no such package >&2; exit 1", "*", "npm pack thing .*failed: no such package"),
-        ("true", "*", r"npm left no \*\.tgz of thing"),
-        ("cp {packed} ./x.tgz", "nothing", "thing: found none of the wanted files, expected nothing"),
+        ("true", "*", r"npm wrote no \*\.tgz for thing"),
+        ("cp {packed} ./x.tgz", "nothing", "thing: found none of the required files, expected nothing"),
         ("echo junk > x.tgz", "*", r"x\.tgz: found a damaged archive"),
     ],
 )

@@ -13,14 +13,14 @@ from hypersphere.data.images import (
     FORMATS,
     IMAGE_ENDINGS,
     MAX_JPEG_SCANS,
+    convert_to_eight_bit,
     count_jpeg_scans,
     decode_image,
-    eight_bit,
     fit,
     read_bytes,
     read_image,
+    rotate_upright,
     to_array,
-    upright,
 )
 
 from .files import encoded, random
@@ -111,7 +111,7 @@ def test_every_mode_becomes_grey_or_colour():
     palette = colour.quantize(16)
     assert np.array_equal(grey(saved(palette, "PNG")), np.asarray(palette.convert("RGB")))
     assert grey(saved(Image.fromarray(EIGHT).convert("1"), "PNG")).shape == (16, 16)
-    assert eight_bit(colour.convert("HSV")).mode == "RGB"
+    assert convert_to_eight_bit(colour.convert("HSV")).mode == "RGB"
 
 
 def test_what_is_transparent_is_white():
@@ -138,7 +138,7 @@ def test_orientation_is_applied(kind, orientation):
     pixels = np.asarray(image)
     rows, columns = pixels[:4] if place[0] == "t" else pixels[-4:], place[1]
     assert (rows[:, :4] if columns == "l" else rows[:, -4:]).min() > 200
-    assert upright(image) is image
+    assert rotate_upright(image) is image
 
 
 def test_a_broken_tag_beside_the_orientation_does_no_harm():

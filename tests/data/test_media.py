@@ -15,9 +15,9 @@ from hypersphere.data.media import (
     decode_sample,
     difference_hash,
     find_medium,
-    near_groups,
+    group_equal,
+    group_similar,
     pixel_digest,
-    same_groups,
 )
 from hypersphere.data.recordings import Recording
 from tests.data.voices import RATE, voice
@@ -166,15 +166,15 @@ def test_groups_are_those_of_brute_force():
             if bits(one, other) <= MAX_HASH_DISTANCE:
                 a, b = (next(group for group in wanted if k in group) for k in (i, j))
                 wanted = (wanted - {a, b}) | {a | b}
-    assert {frozenset(group) for group in near_groups(hashes)} == {group for group in wanted if len(group) > 1}
+    assert {frozenset(group) for group in group_similar(hashes)} == {group for group in wanted if len(group) > 1}
 
 
 def test_nearly_empty_pictures_are_not_called_near():
     one, other = (bytearray(32) for _ in range(2))
     one[0], other[9] = 7, 7
-    assert near_groups([bytes(one), bytes(other), bytes(32), bytes(32)]) == []
+    assert group_similar([bytes(one), bytes(other), bytes(32), bytes(32)]) == []
 
 
-def test_same_groups():
-    assert same_groups([]) == []
-    assert same_groups([b"x"] * 3) == [[0, 1, 2]]
+def test_group_equal():
+    assert group_equal([]) == []
+    assert group_equal([b"x"] * 3) == [[0, 1, 2]]

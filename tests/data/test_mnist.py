@@ -68,7 +68,7 @@ def test_says_what_is_wrong(tmp_path, name, content, message):
     TestMNIST().make(tmp_path)
     (tmp_path / "mnist" / name).write_bytes(content)
     with pytest.raises(
-        CorruptDataError, match=f"{name}: found .*{message}.*; `hypersphere data get mnist --force` gets it anew"
+        CorruptDataError, match=f"{name}: found .*{message}.*; `hypersphere data get mnist --force` downloads it again"
     ):
         MNIST(tmp_path)
 

@@ -5,7 +5,7 @@ import scipy.ndimage
 import torch
 
 from hypersphere.data import CorruptDataError, ModelNet10Voxels, ModelNet40
-from hypersphere.data.modelnet import _surface
+from hypersphere.data.modelnet import _find_surface
 
 from .contracts import ReaderContract
 from .files import digest, random
@@ -57,7 +57,7 @@ class TestVoxels(ReaderContract):
 def test_surface_is_what_erosion_takes_away():
     grid = torch.from_numpy(scipy.ndimage.gaussian_filter(np.random.default_rng(1).random((12, 12, 12)), 1.5) > 0.5)
     eroded = scipy.ndimage.binary_erosion(grid.numpy())
-    assert torch.equal(_surface(grid), grid & ~torch.from_numpy(eroded))
+    assert torch.equal(_find_surface(grid), grid & ~torch.from_numpy(eroded))
 
 
 class TestHDF5(ReaderContract):
@@ -165,4 +165,6 @@ def test_the_real_set(real, train, count, surface, data):
     assert digest(dataset.data) == data
     assert len(torch.bincount(dataset.labels)) == 10
     if not train:
-        assert int(torch.tensor([int(_surface(grid[0].bool()).sum()) for grid in dataset.data]).median()) == surface
+        assert (
+            int(torch.tensor([int(_find_surface(grid[0].bool()).sum()) for grid in dataset.data]).median()) == surface
+        )

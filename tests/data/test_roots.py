@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hypersphere.data import CorruptDataError, MissingDataError, data_roots
-from hypersphere.data.roots import VARIABLE, find, locate
+from hypersphere.data.roots import VARIABLE, find_folder, locate
 
 from .files import write
 
@@ -28,7 +28,7 @@ def test_the_first_root_that_has_it_wins(tmp_path):
     for i in (1, 2):
         write(tmp_path / str(i) / "mnist", {"t10k-labels-idx1-ubyte.gz": b""})
     roots = [tmp_path / "0", tmp_path / "1", tmp_path / "2"]
-    assert find("mnist", roots).path == tmp_path / "1" / "mnist"
+    assert find_folder("mnist", roots).path == tmp_path / "1" / "mnist"
     assert locate("cifar10", roots) is None
 
 
@@ -42,7 +42,7 @@ def test_absent_lists_the_roots_and_the_remedy(tmp_path):
         MissingDataError,
         match=r"mnist is not in .*a/mnist, .*b/mnist: expected train-images.*hypersphere data get mnist",
     ):
-        find("mnist", [tmp_path / "a", tmp_path / "b"])
+        find_folder("mnist", [tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_dataset_folder_that_is_a_link_out_is_refused(tmp_path):
@@ -50,10 +50,10 @@ def test_a_dataset_folder_that_is_a_link_out_is_refused(tmp_path):
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "mnist").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CorruptDataError, match="link out of the data root"):
-        find("mnist", tmp_path / "root")
+        find_folder("mnist", tmp_path / "root")
 
 
 def test_the_root_itself_may_be_a_link(tmp_path):
     write(tmp_path / "true" / "mnist", {"train-images-idx3-ubyte": b""})
     (tmp_path / "root").symlink_to(tmp_path / "true")
-    assert find("mnist", tmp_path / "root").file("train-images-idx3-ubyte").read_bytes() == b""
+    assert find_folder("mnist", tmp_path / "root").file("train-images-idx3-ubyte").read_bytes() == b""

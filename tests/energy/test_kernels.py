@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hypersphere.energy import hyperspherical_energy
-from hypersphere.energy.kernels import AngularRiesz, Gaussian, Kernel, Riesz, rebuild_kernel, riesz_kernel
+from hypersphere.energy.kernels import AngularRiesz, Gaussian, Kernel, Riesz, choose_kernel, rebuild_kernel
 
 MEMBERS = [Riesz(0), Riesz(1), Riesz(2), Riesz(3.7), AngularRiesz(0), AngularRiesz(1), AngularRiesz(2), Gaussian(2)]
 
@@ -112,6 +112,6 @@ def test_one_s_own_kernel_everywhere(half_space):
 @pytest.mark.untyped
 def test_refuses_a_distance():
     with pytest.raises(ValueError, match="distance must be"):
-        riesz_kernel(2, "cosine")
+        choose_kernel(2, "cosine")
     with pytest.raises(ValueError, match="kernel must be a Kernel object"):
-        riesz_kernel(2, "euclidean", "gaussian")
+        choose_kernel(2, "euclidean", "gaussian")

@@ -132,7 +132,7 @@ class TestHeads:
         assert len(mhe.per_layer()) == sum(isinstance(m, nn.Linear | nn.Conv2d) for m in model.modules())
 
     def test_what_classifies_must_have_rows(self):
-        with pytest.raises(ValueError, match="one row for each class"):
+        with pytest.raises(ValueError, match="one row per class"):
             MHE(nn.Linear(3, 3), classifier=nn.ReLU())
 
 
@@ -182,7 +182,7 @@ class TestForms:
         ("options", "message"),
         [
             ({"sample": 1}, "sample must be"),
-            ({"importance": {"2": [1.0]}}, "importance must be given by the names"),
+            ({"importance": {"2": [1.0]}}, "importance must have names of layers"),
             ({"importance": {"0": [1.0]}}, "one finite number > 0"),
             ({"importance": {"0": [1.0] * 9}, "distance": "angular"}, "importance scales"),
             ({"kernel": Gaussian(2), "s": 1}, "kernel replaces s and distance"),

@@ -3,7 +3,13 @@ import torch
 
 from hypersphere.energy import pair_sums as module
 from hypersphere.energy.kernels import AngularRiesz, Gaussian, Riesz
-from hypersphere.energy.pair_sums import HALVED, dense_sums, pair_sums, value_and_gradient, whole_gram_sums
+from hypersphere.energy.pair_sums import (
+    MIN_NEURONS_TO_HALVE,
+    dense_sums,
+    pair_sums,
+    value_and_gradient,
+    whole_gram_sums,
+)
 
 KERNELS = [Riesz(0), Riesz(1), Riesz(2), Riesz(3.5), AngularRiesz(2), Gaussian(2)]
 
@@ -128,7 +134,7 @@ def test_many_matrices_in_the_same_memory():
 
 @pytest.mark.parametrize("half_space", [False, True])
 @pytest.mark.parametrize("kernel", [Riesz(2), Riesz(1), Gaussian(2)], ids=str)
-@pytest.mark.parametrize("n", [HALVED, HALVED + 1])
+@pytest.mark.parametrize("n", [MIN_NEURONS_TO_HALVE, MIN_NEURONS_TO_HALVE + 1])
 def test_many_neurons_by_halves_agree_with_float64(kernel, half_space, n):
     w = torch.randn(3, n, 6)
     w[1, n - 1] = w[1, 0] + 1e-3  # a close pair, one of each half

@@ -80,7 +80,7 @@ class TestLayers:
             "0": "left out by skip",
             "2": "neurons of one dimension have no angle",
             "3": "fewer than two neurons to compare",
-            "5": "the output layer, whose weight is 0; classifier=False if it is a hidden one",
+            "5": "the output layer, because output is 0; pass classifier=False if it is a hidden layer",
         }
         assert "1: 1e-05" in repr(penalty)
 

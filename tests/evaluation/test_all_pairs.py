@@ -71,7 +71,7 @@ def test_fewer_errors_than_asked_for():
 def test_refuses():
     features = torch.randn(4, 2)
     for labels in (torch.arange(4), torch.zeros(4).long()):
-        with pytest.raises(ValueError, match="labels must hold pairs of one identity and of two"):
+        with pytest.raises(ValueError, match="labels must give same and different pairs"):
             all_pairs(features, labels)
     with pytest.raises(ValueError, match="chunk and worst must be integers ≥ 1"):
         all_pairs(features, torch.arange(4) // 2, chunk=0)

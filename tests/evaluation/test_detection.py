@@ -27,7 +27,7 @@ def test_every_point_of_the_curve_is_that_of_loops(case):
     best, mate, ranks = brute_ranking(*case)
     impostors = [b for b, r in zip(best, ranks, strict=True) if r == 0]
     if not impostors or len(impostors) == len(ranks):
-        with pytest.raises(ValueError, match="partly in the gallery and partly not"):
+        with pytest.raises(ValueError, match="probes must include mated probes and strangers"):
             open_set(*case)
         return
     report = open_set(*case)

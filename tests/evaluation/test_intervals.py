@@ -16,12 +16,12 @@ from hypersphere.evaluation import intervals as module
 from hypersphere.evaluation.intervals import (
     Identities,
     SortedTrials,
-    blocks,
     clustered_mean,
     draw_counts,
-    hull,
-    percentiles,
+    percentile_interval,
+    split_resamples,
     student_quantile,
+    widen_interval,
 )
 from tests.evaluation.test_roc import pairs
 
@@ -99,7 +99,7 @@ def test_draws_are_those_of_the_streams_in_any_block():
     assert torch.equal(whole, torch.cat([draw_counts(7, 0, 4, 5), draw_counts(7, 4, 9, 5)]))
     for i, row in enumerate(whole):
         assert row.tolist() == np.bincount(Stream(5, RESAMPLE, i).integers(7, 7).numpy(), minlength=7).tolist()
-    assert [i for start, stop in blocks(2**19, 11) for i in range(start, stop)] == list(range(11))
+    assert [i for start, stop in split_resamples(2**19, 11) for i in range(start, stop)] == list(range(11))
 
 
 def test_identities_are_drawn_with_their_pairs():
@@ -109,8 +109,8 @@ def test_identities_are_drawn_with_their_pairs():
     times = {name: chosen.count(i) for i, name in enumerate((5, 7, 9))}
     trials, places = SortedTrials(torch.tensor([0.4, 0.3, 0.2, 0.1]), same), torch.arange(4)
     identities = Identities(owners, resamples=6, seed=3)
-    assert identities.sums(trials, places, 4, same=True)[4].tolist() == [times[5], 0, times[9], 0]
-    assert identities.sums(trials, places, 4, same=False)[4].tolist() == [
+    assert identities.sum_weights(trials, places, 4, same=True)[4].tolist() == [times[5], 0, times[9], 0]
+    assert identities.sum_weights(trials, places, 4, same=False)[4].tolist() == [
         0,
         times[5] * times[9],
         0,
@@ -124,9 +124,9 @@ def test_few_thresholds_are_as_good_as_all(monkeypatch):
     same = labels[index[:, 0]] == labels[index[:, 1]]
     trials = SortedTrials(torch.randn(len(same)) + 2 * same, same)
     identities = Identities(labels[index], resamples=20)
-    monkeypatch.setattr(module, "POINTS", 10**6)
+    monkeypatch.setattr(module, "MAX_THRESHOLDS", 10**6)
     every = trials.resample(identities)
-    monkeypatch.setattr(module, "POINTS", 150)
+    monkeypatch.setattr(module, "MAX_THRESHOLDS", 150)
     few = trials.resample(identities)
     assert few.tar.shape[1] <= 153 < every.tar.shape[1]
     for measure in ("eer", "auc", "tar"):
@@ -163,7 +163,7 @@ def test_without_groups_trials_are_independent():
 def test_no_interval_is_narrower_than_that_of_independent_trials():
     hits = torch.ones(60, dtype=torch.bool)
     assert clustered_mean(hits, torch.arange(60) // 10).interval == wilson(60, 60).interval
-    assert hull(Measurement(0.5, 0.4, 0.6), Measurement(0.5, 0.45, 0.7)).interval == (0.4, 0.7)
+    assert widen_interval(Measurement(0.5, 0.4, 0.6), Measurement(0.5, 0.45, 0.7)).interval == (0.4, 0.7)
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 5, 9, 30, 200, 5000])
@@ -173,7 +173,7 @@ def test_students_quantile(degrees):
 
 def test_percentiles_move_with_what_was_resampled():
     rows = torch.randn(1000, dtype=torch.float64)
-    here, moved = percentiles(0.0, rows, 50), percentiles(0.3, rows + 1, 50, center=1.0)
+    here, moved = percentile_interval(0.0, rows, 50), percentile_interval(0.3, rows + 1, 50, center=1.0)
     assert moved.interval == pytest.approx((here.low + 0.3, here.high + 0.3))
 
 

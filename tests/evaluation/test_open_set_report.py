@@ -6,7 +6,7 @@ import torch
 
 from hypersphere.data.streams import TEMPLATE, Stream
 from hypersphere.evaluation import ASNorm, all_pairs, identification, open_set, open_set_report, retrieval, roc_curve
-from hypersphere.evaluation._identification import one_each
+from hypersphere.evaluation._identification import split_one_per_class
 from hypersphere.evaluation.ranking import QueryGallery
 from tests.evaluation.contracts import ReportContract
 from tests.evaluation.test_all_pairs import brute
@@ -102,7 +102,7 @@ def test_strangers_are_the_people_who_are_not_enrolled(data):
     stream = Stream(5, TEMPLATE)
     several = labels.unique()[:30]
     enrolled = several[stream.permutation(30)[:15]]
-    template = one_each(labels, stream)[0]
+    template = split_one_per_class(labels, stream)[0]
     template = template[torch.isin(labels[template], enrolled)]
     probes = torch.tensor([i for i in range(len(labels)) if i not in set(template.tolist())])
     expected = open_set(features[probes], labels[probes], features[template], labels[template])

@@ -96,7 +96,7 @@ def test_queries_without_a_mate_are_left_out():
         ({"chunk": 0}, "chunk must be an integer ≥ 1"),
         ({"query_ids": torch.tensor([0, 1, 2])}, "nothing to retrieve"),
         ({"query_cameras": torch.zeros(2, dtype=torch.long)}, "query_cameras must be an integer for each of 3"),
-        ({"own": torch.zeros(3, dtype=torch.long)}, "own belongs to a gallery"),
+        ({"own": torch.zeros(3, dtype=torch.long)}, "own needs a gallery"),
     ],
 )
 def test_refuses(change, message):

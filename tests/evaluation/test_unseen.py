@@ -6,7 +6,7 @@ import torch
 
 from hypersphere.data.streams import TEMPLATE, Stream
 from hypersphere.evaluation import few_shot, unseen_classes
-from hypersphere.evaluation._identification import one_each
+from hypersphere.evaluation._identification import split_one_per_class
 
 from .contracts import ReportContract
 
@@ -60,7 +60,7 @@ def test_fewer_negatives_are_a_sample_of_them():
 def test_identification_has_one_template_of_every_class():
     features, labels = clusters()
     unit = features / features.norm(dim=1, keepdim=True)
-    gallery, probes = one_each(labels, Stream(4, TEMPLATE, 0))
+    gallery, probes = split_one_per_class(labels, Stream(4, TEMPLATE, 0))
     assert sorted(labels[gallery].tolist()) == sorted(set(labels.tolist()))
     assert sorted([*probes.tolist(), *gallery.tolist()]) == list(range(len(labels)))
     expected = []

@@ -11,7 +11,7 @@ from scipy import stats
 from hypersphere.data.streams import RESAMPLE, Stream
 from hypersphere.evaluation import _verification as module
 from hypersphere.evaluation import all_pairs, roc_curve, verification, wilson
-from hypersphere.evaluation._verification import PairIntervals, deal, resample_pairs
+from hypersphere.evaluation._verification import PairIntervals, assign_folds, resample_pairs
 from hypersphere.evaluation.ranking import query_gallery
 from hypersphere.evaluation.scoring import CosineScore
 from hypersphere.evaluation.thresholds import choose_accurate_threshold
@@ -93,7 +93,7 @@ def test_scores_without_meaning_are_not_above_chance():
 @given(pairs(least=6), st.integers(2, 6), st.integers(0, 5))
 def test_folds_are_even_in_both_kinds(case, folds, seed):
     _scores, same = case
-    fold = deal(same, folds, seed)
+    fold = assign_folds(same, folds, seed)
     for kind in (same, ~same, torch.ones_like(same)):
         counts = torch.bincount(fold[kind], minlength=folds)
         assert counts.max() - counts.min() <= 1
@@ -235,7 +235,7 @@ def people(count=12, each=4, noise=0.5, seed=0):
 
 def resampled(features, labels, sides=None, **options):
     sides = query_gallery(None, None, labels) if sides is None else sides
-    counted = all_pairs(features, labels, sides=sides, highest=module.HIGHEST)
+    counted = all_pairs(features, labels, sides=sides, highest=module.HIGHEST_PAIRS)
     return counted, resample_pairs(features, labels, counted, CosineScore(), sides, **options)
 
 
@@ -284,8 +284,8 @@ def test_agrees_with_copies_of_pairs(sided):
 def test_a_sample_of_pairs_stands_for_all(monkeypatch):
     features, labels = people(count=60, each=6, noise=1.2)
     counted, whole = resampled(features, labels, resamples=200)
-    monkeypatch.setattr(module, "HIGHEST", 4000)
-    monkeypatch.setattr(module, "SAMPLED", 4000)
+    monkeypatch.setattr(module, "HIGHEST_PAIRS", 4000)
+    monkeypatch.setattr(module, "MAX_SAMPLED_PAIRS", 4000)
     _, part = resampled(features, labels, resamples=200)
     assert float(part.trials.base[~part.trials.same].sum()) == pytest.approx(counted.roc.negatives)
     assert len(part.trials.scores) < len(whole.trials.scores) / 3

@@ -5,7 +5,7 @@ from torch.utils.data import TensorDataset
 from hypersphere.data import Digits, InMemory, PicturePreprocessing
 from hypersphere.training import Listed
 from hypersphere.training.build import choose_normalizer
-from hypersphere.training.datasets import as_samples, classes_of, is_stream, resize_samples
+from hypersphere.training.datasets import as_samples, count_classes, is_stream, resize_samples
 from tests.training.own import Squares, Stream
 
 
@@ -50,10 +50,10 @@ def test_streams_say_their_classes() -> None:
     assert is_stream(Stream())
     assert is_stream(iter([]))
     assert not is_stream(Squares(2))
-    assert classes_of(Stream()) == 5
-    assert classes_of(Digits()) == 10
+    assert count_classes(Stream()) == 5
+    assert count_classes(Digits()) == 10
     with pytest.raises(ValueError, match="must say its classes or num_classes itself"):
-        classes_of(object())
+        count_classes(object())
 
 
 @pytest.mark.parametrize("kind", ["unit", "deviation", "faces", "pixel_mean"])

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from hypersphere.orthogonal import overparameterize
 from hypersphere.training import Experiment, call
-from hypersphere.training.results import plain_weights, unit
+from hypersphere.training.results import get_unit, merge_weights
 from tests.training.runs import small
 
 
@@ -34,7 +34,7 @@ def test_the_models_keys_are_those_of_the_plain_network(tmp_path: pathlib.Path) 
     assert tensors.keys() == load_file(tmp_path / "plain" / "model.safetensors").keys()
     weight = turned.task.model.body.conv1[0].conv.weight
     torch.testing.assert_close(tensors["body.conv1.0.conv.weight"], weight)
-    assert plain_weights(turned.task).keys() == tensors.keys()
+    assert merge_weights(turned.task).keys() == tensors.keys()
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_the_models_keys_are_those_of_the_plain_network(tmp_path: pathlib.Path) 
     [("accuracy", " %"), ("worst_class_error", " %"), ("intra_angle", " rad"), ("lambda", ""), ("feature_norm", "")],
 )
 def test_units(measure: str, expected: str) -> None:
-    assert unit(measure) == expected
+    assert get_unit(measure) == expected

@@ -1,1 +1,1 @@
-"""The ``hypersphere`` command: thin layers that parse, call the library and print."""
+"""The ``hypersphere`` command: each subcommand parses its arguments, calls the library and prints the result."""

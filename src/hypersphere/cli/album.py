@@ -8,44 +8,45 @@ from ..recognition import Gallery
 from ..recognition.album import Album
 from ..recognition.album_export import export_folder, export_gallery, export_table
 from .gallery_options import add_key_option, check_key_option
+from .terminal import add_action
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    def action(name: str, text: str) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text)
+    def action(name: str, text: str, arguments: str = "") -> argparse.ArgumentParser:
+        sub = add_action(actions, name, text, f"hypersphere album {name} family.album {arguments}".rstrip())
         sub.add_argument("album", type=Path, metavar="ALBUM", help="album file written by `hypersphere group`")
         return sub
 
-    export = action("export", "write a folder per person, a table or a gallery")
+    export = action("export", "write a folder per person, a table or a gallery", "--folder people/ --named-only")
     export.add_argument("--folder", type=Path, help="folder to create, with one sub-folder per group")
     export.add_argument("--copy", action="store_true", help="copy photographs into --folder instead of linking them")
-    export.add_argument("--named-only", action="store_true", help="leave groups without a name out of --folder")
+    export.add_argument("--named-only", action="store_true", help="do not write groups without a name to --folder")
     export.add_argument("--table", type=Path, help="CSV file with the columns path, box, group, name")
     export.add_argument("--gallery", help="gallery to enroll the named people in")
     add_key_option(export)
     listing = action("list", "list the groups, the most doubtful first")
     listing.add_argument("--json", action="store_true", help="print JSON, one object per line")
-    show = action("show", "list the samples of a group, the least certain first")
+    show = action("show", "list the samples of a group, the least certain first", "3")
     show.add_argument("group", type=int, help="number of the group")
     show.add_argument("--json", action="store_true", help="print JSON, one object per line")
-    name = action("name", "name a group; the name of another group merges the two")
+    name = action("name", "name a group; the name of another group merges the two groups", "3 Ada")
     name.add_argument("group", type=int, help="number of the group")
-    name.add_argument("name", help="name of the person; empty to remove the name")
-    action("merge", "merge groups of one person").add_argument(
+    name.add_argument("name", help="name of the person; an empty text removes the name")
+    action("merge", "merge groups that show the same person", "3 7").add_argument(
         "groups", type=int, nargs="+", help="numbers of the groups"
     )
-    action("split", "move samples of a group to a new group").add_argument(
+    action("split", "move samples of a group to a new group", "12 15").add_argument(
         "samples", type=int, nargs="+", help="numbers of the samples"
     )
-    action("reject", "remove samples that show another person from their group").add_argument(
+    action("reject", "remove samples from their group, because they show another person", "12").add_argument(
         "samples", type=int, nargs="+", help="numbers of the samples"
     )
     action("undo", "undo the last change")
     action("history", "list all changes")
-    action("check", "verify the file")
+    action("check", "check the album file for damage")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -119,8 +120,8 @@ def _undo(args: argparse.Namespace, album: Album) -> int:
 
 
 def _history(args: argparse.Namespace, album: Album) -> int:
-    for at, action, undone in album.history():
-        print(f"{at}  {action}{'  (undone)' if undone else ''}")
+    for time, action, undone in album.history():
+        print(f"{time}  {action}{'  (undone)' if undone else ''}")
     return 0
 
 

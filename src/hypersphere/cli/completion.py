@@ -9,7 +9,7 @@ SHELLS = ("bash", "zsh")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name of the shell."""
-    parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
+    parser.add_argument("shell", choices=SHELLS, help="your shell")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,27 +13,36 @@ from ..data.errors import DataError
 from ..data.fetch import get
 from ..data.roots import VARIABLE, data_roots, locate
 from .source_options import SOURCE_HELP, add_source_options, print_skipped, read_source_options
+from .terminal import add_action
 
 if TYPE_CHECKING:
     from ..recognition.label_check import LabelReport
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the actions: two for public datasets by name, one for your own data."""
+    """Add the actions: two for public datasets, one for your own data."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="show which datasets are present and how to get the others")
-    getting = actions.add_parser("get", help="fetch datasets by name")
+    listing = add_action(
+        actions, "list", "list public datasets, their folders, and how to get missing ones", "hypersphere data list"
+    )
+    getting = add_action(actions, "get", "fetch public datasets by name", "hypersphere data get lfw")
     getting.add_argument("names", nargs="+", metavar="NAME", help=", ".join(CATALOG))
-    getting.add_argument("--force", action="store_true", help="fetch again even if present")
+    getting.add_argument("--force", action="store_true", help="fetch a dataset again even if it is present")
     for action in (listing, getting):
         action.add_argument(
-            "--root", help=f"data folder, or several separated as in PATH (default: {VARIABLE}, else a cache folder)"
+            "--root",
+            help=f"data folder, or several separated by {os.pathsep} (default: variable {VARIABLE}, else a cache folder)",
         )
-    checking = actions.add_parser("check", help="find unreadable, duplicate and suspicious pictures before training")
+    checking = add_action(
+        actions,
+        "check",
+        "find unreadable, duplicate and suspicious pictures before training",
+        "hypersphere data check people/ --embedder sface -o review/",
+    )
     checking.add_argument("source", help=SOURCE_HELP)
     checking.add_argument("--json", action="store_true", help="print every finding as JSON")
     checking.add_argument(
-        "--embedder", help="also look for wrong labels and duplicates by the features of this embedder, such as sface"
+        "--embedder", help="also find wrong labels and duplicates with the features of this embedder, such as sface"
     )
     checking.add_argument(
         "-o",
@@ -56,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
         report = check(args.source, **read_source_options(args))
         labels = None if args.embedder is None else _check_labels(args)
         if args.json:
-            found = report.to_json() | ({} if labels is None else {"labels": labels.to_json()})
-            print(json.dumps(found, indent=1, ensure_ascii=False))
+            findings = report.to_json() | ({} if labels is None else {"labels": labels.to_json()})
+            print(json.dumps(findings, indent=1, ensure_ascii=False))
         else:
             print(report if labels is None else f"{report}\n{labels}")
         return 0
@@ -68,12 +77,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"data roots: {os.pathsep.join(map(str, data_roots(root)))}")
     for entry in CATALOG.values():
-        print(f"{entry.name:<14} {_state(entry.name, root):<40} {entry.title} [{entry.licence}]")
+        print(f"{entry.name:<14} {_describe_state(entry.name, root):<40} {entry.title} [{entry.licence}]")
     return 0
 
 
 def _check_labels(args: argparse.Namespace) -> "LabelReport":
-    """Compare the labels with the features of the embedder; write the page and the tables if a folder is given."""
+    """Compare the labels with the features of ``--embedder``. With ``--output``, write the page and the tables."""
     from ..data.sources import open_source
     from ..data.sources.source import list_missing
     from ..files import write_json
@@ -84,27 +93,27 @@ def _check_labels(args: argparse.Namespace) -> "LabelReport":
 
     options = {"identities": 1, "skip_missing": True, **read_source_options(args)}
     source, embedder = open_source(args.source, **options), load(args.embedder, trust=args.trust)
-    found = embed(embedder, source, on_error="skip")
-    print_skipped({**list_missing(source), **found.skipped})
-    known = MEASURED.get(str(embedder.card.get("name")))
-    report = check_labels(found.features, found.labels, found.files, known)
+    features = embed(embedder, source, on_error="skip")
+    print_skipped({**list_missing(source), **features.skipped})
+    calibration = MEASURED.get(str(embedder.card.get("name")))
+    report = check_labels(features.features, features.labels, features.files, calibration)
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
-        place = {record.name: i for i, record in enumerate(source.records)}
+        index = {record.name: i for i, record in enumerate(source.records)}
         write_json(args.output / "findings.json", report.to_json())
         rows = write_cleaned_table(report, args.output / "cleaned.csv")
         page = write_label_review(
             report,
             args.output / "review.html",
             source.name,
-            lambda i: source.load(place[report.names[i]], embedder.preprocessing),
+            lambda i: source.load(index[report.names[i]], embedder.preprocessing),
         )
         print(f"{page}, and {rows} samples with unsuspicious labels in {args.output / 'cleaned.csv'}", file=sys.stderr)
     return report
 
 
-def _state(name: str, root: list[str] | None) -> str:
-    """Return the folder of a dataset, how to get it, or why it is unusable."""
+def _describe_state(name: str, root: list[str] | None) -> str:
+    """Return the folder of a dataset, how to get the dataset, or why it is unusable."""
     entry = CATALOG[name]
     if not entry.marks:
         return "built in"

@@ -5,17 +5,13 @@ from pathlib import Path
 
 from ..recognition import embed, load, save_features
 from .license_option import add_license_option
-from .source_options import print_skipped
+from .source_options import IMAGES_HELP, MODEL_HELP, print_skipped
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the embedder, the pictures and the output file."""
-    parser.add_argument(
-        "embedder", help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
-    )
-    parser.add_argument(
-        "images", nargs="+", help="picture files, or sources of pictures: folders, tables, tar shards, .npz arrays"
-    )
+    parser.add_argument("embedder", help=MODEL_HELP)
+    parser.add_argument("images", nargs="+", help=IMAGES_HELP)
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write: .safetensors or .npy")
     parser.add_argument("--batch", type=int, default=64, help="batch size (default: %(default)s)")
     parser.add_argument("--skip-errors", action="store_true", help="skip unreadable files and list them on stderr")

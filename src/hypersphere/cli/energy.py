@@ -1,4 +1,4 @@
-"""``hypersphere energy CHECKPOINT``: the hyperspherical energy of every layer of a saved network, and what training changed."""
+"""``hypersphere energy CHECKPOINT``: measure the hyperspherical energy of every layer, or compare two checkpoints."""
 
 import argparse
 import contextlib
@@ -17,51 +17,54 @@ from ..files import replace_nonfinite, write_atomically
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the checkpoint and what to print."""
+    """Add the checkpoint, the kernel and the outputs."""
     parser.add_argument("checkpoint", help="state_dict in a .safetensors or .pt file, or a folder of shards")
     parser.add_argument("--against", metavar="OTHER", help="earlier checkpoint to compare with")
     parser.add_argument("--s", type=float, default=2, help="power of the kernel (default: 2)")
-    parser.add_argument("--half-space", action="store_true", help="count neurons together with their opposites")
-    parser.add_argument("--pairs", type=int, default=3, help="nearest pairs to list per layer (default: 3)")
+    parser.add_argument(
+        "--half-space",
+        action="store_true",
+        help="measure the half-space energy, which includes the negative of every neuron",
+    )
+    parser.add_argument("--pairs", type=int, default=3, help="number of nearest pairs to list per layer (default: 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--plot", metavar="FILE", help="also draw the energies beside those of random layers (needs matplotlib)"
+        "--plot", metavar="FILE", help="also plot the energies of all layers and of random layers (needs matplotlib)"
     )
     parser.add_argument("--page", metavar="FILE", help="also write an HTML page")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, measure, print."""
+    """Measure all layers, print the table or JSON, and write the requested figure and page."""
     checkpoint = Checkpoint(args.checkpoint)
     left_out: dict[str, str] = {}
     options = {"s": args.s, "half_space": args.half_space}
-    with progress() as show:
-        layers = energy_report(checkpoint, pairs=args.pairs, left_out=left_out, progress=show, **options)
+    with show_progress() as update:
+        layers = energy_report(checkpoint, pairs=args.pairs, left_out=left_out, progress=update, **options)
     if not layers:
-        raise ValueError(f"{args.checkpoint} holds no layer with two or more neurons of two or more dimensions")
+        raise ValueError(f"{args.checkpoint} contains no layer with two or more neurons of two or more dimensions")
     earlier = None if args.against is None else Checkpoint(args.against)
-    with progress() as show:
-        changes = [] if earlier is None else energy_changes(earlier, checkpoint, progress=show, **options)
+    with show_progress() as update:
+        changes = [] if earlier is None else energy_changes(earlier, checkpoint, progress=update, **options)
     if earlier is not None and not changes:
         raise ValueError(f"{args.against} and {args.checkpoint} share no layer of the same name and shape")
     if args.json:
-        found: Any = [layer.as_dict() for layer in layers]
+        values: Any = [layer.as_dict() for layer in layers]
         if earlier is not None:
-            found = {"layers": found, "changes": [change.as_dict() for change in changes]}
-        print(json.dumps(replace_nonfinite(found), indent=1))
+            values = {"layers": values, "changes": [change.as_dict() for change in changes]}
+        print(json.dumps(replace_nonfinite(values), indent=1))
     else:
-        print(_table(_LAYERS, [_layer(layer) for layer in layers], right=(3, 5, 6)))
+        print(_format_table(_LAYER_COLUMNS, [_format_layer(layer) for layer in layers], right=(3, 5, 6)))
         if changes:
-            print(
-                f"\nsince {args.against}:\n" + _table(_CHANGES, [_change(c) for c in changes], right=tuple(range(1, 8)))
-            )
+            rows = [_format_change(change) for change in changes]
+            print(f"\nsince {args.against}:\n" + _format_table(_CHANGE_COLUMNS, rows, right=tuple(range(1, 8))))
     for name, reason in left_out.items():
         print(f"left out {name}: {reason}", file=sys.stderr)
     if args.plot:
         from ..plots import plot_layer_energies
 
-        other = [] if earlier is None else energy_report(earlier, pairs=1, **options)
-        figure, _ = plot_layer_energies(layers, other)
+        earlier_layers = [] if earlier is None else energy_report(earlier, pairs=1, **options)
+        figure, _ = plot_layer_energies(layers, earlier_layers)
         write_atomically(args.plot, lambda temporary: figure.savefig(temporary, dpi=150))
     if args.page:
         from ..report import write_energy
@@ -74,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Any]:
+def show_progress() -> Iterator[Any]:
     """Show a progress bar with the current layer on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -85,7 +88,7 @@ def progress() -> Iterator[Any]:
         yield lambda name, done: bars.update(task, description=name, completed=done)
 
 
-_LAYERS = (
+_LAYER_COLUMNS = (
     "layer",
     "what",
     "neurons × dim",
@@ -98,10 +101,10 @@ _LAYERS = (
     "dead",
     "duplicates",
 )
-_CHANGES = ("layer", "turned, mean", "largest", "length ×", "rotation explains", "energy +", "near +", "rank +")
+_CHANGE_COLUMNS = ("layer", "turned, mean", "largest", "length ×", "rotation explains", "energy +", "near +", "rank +")
 
 
-def _layer(layer: LayerReport) -> list[str]:
+def _format_layer(layer: LayerReport) -> list[str]:
     spread = f" ± {layer.random_std:.1g}" if math.isfinite(layer.random_std) else ""
     return [
         layer.name,
@@ -118,7 +121,7 @@ def _layer(layer: LayerReport) -> list[str]:
     ]
 
 
-def _change(change: LayerChange) -> list[str]:
+def _format_change(change: LayerChange) -> list[str]:
     return [
         change.name,
         f"{math.degrees(change.angle):.2f}°",
@@ -130,7 +133,7 @@ def _change(change: LayerChange) -> list[str]:
     ]
 
 
-def _table(header: Sequence[str], rows: list[list[str]], right: tuple[int, ...]) -> str:
+def _format_table(header: Sequence[str], rows: list[list[str]], right: tuple[int, ...]) -> str:
     widths = [max(len(row[k]) for row in [list(header), *rows]) for k in range(len(header))]
     return "\n".join(
         "  ".join(

@@ -1,4 +1,4 @@
-"""``hypersphere evaluate EMBEDDER SOURCE|pairs.txt``: the open-set report of any embedder on any source."""
+"""``hypersphere evaluate EMBEDDER SOURCE|pairs.txt``: write the open-set report of an embedder on a source."""
 
 import argparse
 import shlex
@@ -8,16 +8,14 @@ from typing import Any
 
 from ..files import write_text
 from .license_option import add_license_option
-from .source_options import add_source_options, read_source_options
+from .source_options import MODEL_HELP, add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the embedder, the source and the options."""
     from ..evaluation import scoring
 
-    parser.add_argument(
-        "embedder", help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
-    )
+    parser.add_argument("embedder", help=MODEL_HELP)
     parser.add_argument("source", help="folder with one sub-folder per identity, table, tar shards, .npz, or pairs.txt")
     output = parser.add_argument_group("output")
     output.add_argument("-o", "--output", type=Path, metavar="OUT", help="folder for report.json and report.html")
@@ -28,17 +26,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     scoring_group = parser.add_argument_group("scores and thresholds")
     scoring_group.add_argument(
-        "--far", type=float, nargs="+", help="false accept rates (verification) to choose thresholds for"
+        "--far", type=float, nargs="+", help="false accept rates of verification to report thresholds for"
     )
     scoring_group.add_argument(
-        "--fpir", type=float, nargs="+", help="false positive identification rates to choose thresholds for"
+        "--fpir", type=float, nargs="+", help="false positive identification rates to report thresholds for"
     )
     scoring_group.add_argument(
-        "--score", choices=sorted(scores(scoring)), default="CosineScore", help="score function (default: %(default)s)"
+        "--score",
+        choices=sorted(list_scores(scoring)),
+        default="CosineScore",
+        help="score function (default: %(default)s)",
     )
-    scoring_group.add_argument("--cohort", metavar="SOURCE", help="normalize scores against these strangers (AS-norm)")
     scoring_group.add_argument(
-        "--top", type=int, default=300, help="nearest strangers of the cohort to use (default: %(default)s)"
+        "--cohort", metavar="SOURCE", help="pictures of strangers to normalize the scores with (AS-norm)"
+    )
+    scoring_group.add_argument(
+        "--top", type=int, default=300, help="number of nearest strangers of the cohort to use (default: %(default)s)"
     )
     scoring_group.add_argument(
         "--per-template",
@@ -48,13 +51,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="combine K pictures of an identity into one template (default: %(default)s)",
     )
     scoring_group.add_argument(
-        "--pool", choices=("mean", "max", "quality"), default="mean", help="how to combine them (default: %(default)s)"
+        "--pool",
+        choices=("mean", "max", "quality"),
+        default="mean",
+        help="how to combine the pictures of a template (default: %(default)s)",
     )
     scoring_group.add_argument(
         "--quality",
         action="store_true",
-        help="also report false rejects when the worst pictures are discarded, by feature length and, for faces, by "
-        "detector score, size, sharpness, pose and illumination; --output gets quality.svg",
+        help="also report the false rejects after discarding the pictures of lowest quality: by feature length and, for "
+        "faces, by detector score, size, sharpness, pose and illumination; with --output, write quality.svg",
     )
     scoring_group.add_argument(
         "--rerank", action="store_true", help="also measure retrieval after re-ranking by k-reciprocal neighbors"
@@ -68,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also measure the first DIM dimensions of the features alone",
     )
     scoring_group.add_argument(
-        "--by", metavar="COLUMN", help="tables: also report error rates for each group in this column, such as age"
+        "--by", metavar="COLUMN", help="for tables: also report error rates per value of this column, such as age"
     )
     execution = parser.add_argument_group("execution")
     execution.add_argument("--device", help="device for the network, such as cuda (default: cpu)")
@@ -114,7 +120,7 @@ def run_evaluation(args: argparse.Namespace) -> Any:
         "against": other,
         "cohort": args.cohort,
         "top": args.top,
-        "score": scores(scoring)[args.score](),
+        "score": list_scores(scoring)[args.score](),
     }
     common |= {"seed": args.seed, "batch": args.batch}
     if args.far:
@@ -152,17 +158,17 @@ def run_evaluation(args: argparse.Namespace) -> Any:
     )
 
 
-def scores(module: Any) -> dict[str, Any]:
-    """Return all scores without required arguments, by the name of the class."""
+def list_scores(module: Any) -> dict[str, Any]:
+    """Return all score classes without required arguments, by name."""
     from ..config import parameters
 
     kinds = {name: kind for name, kind in vars(module).items() if isinstance(kind, type)}
-    found = {name: kind for name, kind in kinds.items() if issubclass(kind, module.Score) and kind is not module.Score}
-    return {name: kind for name, kind in found.items() if not any(p.required for p in parameters(kind).values())}
+    scores = {name: kind for name, kind in kinds.items() if issubclass(kind, module.Score) and kind is not module.Score}
+    return {name: kind for name, kind in scores.items() if not any(p.required for p in parameters(kind).values())}
 
 
 def write_html(found: Any, path: Path) -> list[str]:
-    """Write the page of an evaluation and return its name. If a package is missing, print which and return no name."""
+    """Write the page of an evaluation and return its name. If a package is missing, print its name and return none."""
     try:
         from .. import report
         from ..evaluation.evidence import Evidence, choose_samples, thumbnails

@@ -1,4 +1,4 @@
-"""``hypersphere export EMBEDDER --onnx F | --hub FOLDER``: an embedder for other runtimes and for the hub."""
+"""``hypersphere export EMBEDDER --onnx FILE | --hub FOLDER``: convert an embedder for other runtimes or for the hub."""
 
 import argparse
 import json
@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from .license_option import add_license_option
+from .source_options import MODEL_HELP
 
-CHECKED = 32  # images on which an exported graph is compared with torch
+MAX_COMPARED_IMAGES = 32  # for the comparison of an exported graph with torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the embedder and the format to write."""
-    parser.add_argument(
-        "embedder", help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
-    )
+    parser.add_argument("embedder", help=MODEL_HELP)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument(
         "--onnx", type=Path, metavar="FILE", help="write an ONNX graph and compare its features with torch"
@@ -27,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="with --hub: report.json of `hypersphere evaluate` for the model card (default: that of the run)",
+        help="with --hub: report.json of `hypersphere evaluate` for the model card (default: report.json of the run)",
     )
     parser.add_argument(
         "--license", "--licence", dest="licence", metavar="NAME", help="with --hub: license of the weights, such as mit"
@@ -42,12 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the requested format and print what was checked."""
+    """Write the requested format and print the result of its check."""
     from ..recognition import load
 
-    foreign = {"--images": args.images} if args.hub else {"--report": args.report, "--licence": args.licence}
-    foreign |= {} if args.hub else {"--title": args.title, "--push": args.push}
-    given = [name for name, value in foreign.items() if value is not None]
+    other_format = {"--images": args.images} if args.hub else {"--report": args.report, "--licence": args.licence}
+    other_format |= {} if args.hub else {"--title": args.title, "--push": args.push}
+    given = [name for name, value in other_format.items() if value is not None]
     if given:
         raise ValueError(f"{given[0]} does not belong to {'--hub' if args.hub else '--onnx'}")
     embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
@@ -56,15 +55,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def to_onnx(args: argparse.Namespace, embedder: Any) -> None:
-    """Write the graph and print how close its features are to those of torch."""
+    """Write the graph and print the largest difference between its features and those of torch."""
     from ..recognition import export_onnx
 
     if not args.onnx.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {args.onnx.absolute().parent} to write {args.onnx.name} into")
-    pixels, where = samples(args.images, embedder)
+    pixels, origin = prepare_samples(args.images, embedder)
     written = export_onnx(embedder, args.onnx, pixels)
     print(
-        f"{written.path}: {written.size:,} bytes; features of {written.images} images of {where} "
+        f"{written.path}: {written.size:,} bytes; features of {written.images} images of {origin} "
         f"differ from torch by at most {written.difference:.1e} of their length"
     )
     print(f"{written.path}.json: the preprocessing before the graph")
@@ -76,7 +75,7 @@ def to_hub(args: argparse.Namespace, embedder: Any) -> None:
 
     if args.licence is None:
         raise ValueError("--hub needs --license, the license of the weights as the hub spells it, such as mit or other")
-    report, file = None, args.report or own_report(args.embedder)
+    report, file = None, args.report or find_run_report(args.embedder)
     if file is not None:
         try:
             report = json.loads(file.read_text(encoding="utf-8"))
@@ -90,10 +89,10 @@ def to_hub(args: argparse.Namespace, embedder: Any) -> None:
         print(f"pushed to {push_hub_folder(args.hub, args.push, private=not args.public)}")
 
 
-def own_report(embedder: str) -> Path | None:
-    """Return the report beside the embedder of a fit, given the run folder or the file in it; None if there is none.
+def find_run_report(embedder: str) -> Path | None:
+    """Return the report of a fit, given its run folder or the embedder file in it; None if there is no report.
 
-    >>> own_report("characters") is None
+    >>> find_run_report("characters") is None
     True
     """
     path = Path(embedder)
@@ -103,24 +102,24 @@ def own_report(embedder: str) -> Path | None:
     return beside[-1] if fitted else None
 
 
-def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
-    """Return prepared images to compare on, and their origin."""
+def prepare_samples(source: str | None, embedder: Any) -> tuple[Any, str]:
+    """Return preprocessed samples to compare the features of, and their origin."""
     import torch
 
     from ..data import Digits, PicturePreprocessing
     from ..data.sources import open_source
 
     if source is None and not isinstance(embedder.preprocessing, PicturePreprocessing):
-        drawn = embedder.preprocessing.draw_stored(CHECKED, torch.Generator().manual_seed(0))
-        return drawn, "random numbers"
+        generator = torch.Generator().manual_seed(0)
+        return embedder.preprocessing.draw_stored(MAX_COMPARED_IMAGES, generator), "random numbers"
     if source is None:
-        digits, _ = Digits().batch(torch.arange(CHECKED))
+        digits, _ = Digits().batch(torch.arange(MAX_COMPARED_IMAGES))
         try:
             return embedder.preprocessing.load(digits), "scikit-learn's digits"
-        except ValueError as error:  # a crop that pictures of 8×8 are too small for
+        except ValueError as error:  # such as a crop larger than 8×8 pixels
             raise ValueError(f"digits cannot be prepared ({error}); give --images of your own") from error
     opened = open_source(source, identities=1)
-    index = torch.linspace(0, len(opened) - 1, min(CHECKED, len(opened))).long().unique()
+    index = torch.linspace(0, len(opened) - 1, min(MAX_COMPARED_IMAGES, len(opened))).long().unique()
     if len(index) < 2:
         raise ValueError(f"--images {source} must hold at least two samples, got {len(opened)}")
     return opened.dataset(embedder.preprocessing).batch(index)[0], source

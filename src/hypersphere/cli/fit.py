@@ -22,25 +22,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
     )
     parser.add_argument(
-        "-o", "--output", metavar="RUN", help="output folder (default: runs/ followed by the name of the source)"
+        "-o", "--output", metavar="RUN", help="output folder (default: the name of the source inside runs/)"
     )
     parser.add_argument(
         "--from",
         dest="start",
         metavar="NAME",
-        help="start from a pretrained model such as sface, ge2e or efficientnet-lite0 (see `hypersphere models`), a run or a file",
+        help="start from a pretrained model such as sface, ge2e or efficientnet-lite0 (see `hypersphere models`), a run "
+        "folder or an embedder file",
     )
     add_license_option(parser)
     add_settings_option(parser)
-    parser.add_argument("--budget", metavar="TIME", help="plan as many steps as fit into this time, such as 10m")
-    parser.add_argument("--fresh", action="store_true", help="delete a run in the output folder and start over")
+    parser.add_argument("--budget", metavar="TIME", help="training time, such as 10m; determines the number of steps")
+    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start over")
     parser.add_argument("--json", action="store_true", help="print only the report, as JSON")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train to the end. Return 130 after an interruption; the same command resumes."""
+    """Train to the end. Return 130 after an interruption; the same command resumes the run."""
     from ..evaluation import format_baselines, summarize_baselines
     from ..evaluation.figures import interval_note
     from ..training import FitSettings, fit
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
     args.overrides = read_overrides(args)
     if args.keys:
-        settings = [args.source] if args.source and "=" in args.source else []  # no source is needed here
+        settings = [args.source] if args.source and "=" in args.source else []  # --keys needs no source
         given = Overrides([*settings, *args.overrides])
         chosen = FitSettings.CHOSEN - given.given
         print("\n".join(list_keys(given.apply_to_defaults(), chosen, given.changes)))
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt as stop:
         console.print(
-            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to resume"
+            f"\n{str(stop) or 'stopped; all saved checkpoints are kept'}; type the same command again to resume"
         )
         return 130
     console.quiet = quiet
@@ -112,7 +113,7 @@ def repeat_command(args: argparse.Namespace, folder: pathlib.Path) -> str:
 
 
 def _write_page(args: argparse.Namespace, folder: pathlib.Path) -> None:
-    """Write the command that repeats the fit, and the report page, which shows it."""
+    """Write ``command.txt`` with the command that repeats the fit, then the report page, which shows this command."""
     from ..files import write_text
     from ..report import write_page
     from ..training.run_folder import RunFolder
@@ -126,7 +127,7 @@ def _write_page(args: argparse.Namespace, folder: pathlib.Path) -> None:
 def show_progress(trainer: Any, console: Any) -> Iterator[Any]:
     """Show a progress bar with samples per second, the time left, the loss and the last metrics of unseen identities.
 
-    If the output is not a terminal, print a line for each evaluation instead, with the mean speed.
+    If the output is not a terminal, print one line per evaluation with the mean speed instead.
     """
     from ..training.fitting._fit import format_measures
 
@@ -145,28 +146,31 @@ def show_progress(trainer: Any, console: Any) -> Iterator[Any]:
 
         def update(step: int, row: dict[str, Any]) -> None:
             now = time.monotonic()
-            shown: dict[str, str] = {}
+            fields: dict[str, str] = {}
             if step > clock.get("step", step):
                 speed = (step - clock["step"]) * settings.batch_size / max(now - clock["time"], 1e-9)
-                shown["speed"] = f"{speed:.0f} samples/s"
+                fields["speed"] = f"{speed:.0f} samples/s"
             clock.update(time=now, step=step)
-            done, spent = step - clock.setdefault("first", step), now - clock.setdefault("begun", now)
+            done, spent = step - clock.setdefault("first_step", step), now - clock.setdefault("start", now)
             if "loss" in row:
-                shown["loss"] = f"loss {row['loss']:.3g}"
+                fields["loss"] = f"loss {row['loss']:.3g}"
             if "eer" in row:
-                shown["measure"] = format_measures(row, settings)
+                fields["measure"] = format_measures(row, settings)
                 if not console.is_terminal:
-                    going = format_pace(
-                        done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent
-                    )
-                    console.print(f"step {step} of {settings.steps}{going}: {shown['measure']}")
-            bars.update(task, completed=step, **shown)
+                    pace = format_pace(done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent)
+                    console.print(f"step {step} of {settings.steps}{pace}: {fields['measure']}")
+            bars.update(task, completed=step, **fields)
 
         yield update
 
 
 def format_pace(done: float, left: float, seconds: float) -> str:
-    """Return samples per second and the time left, from samples done, samples left and seconds; empty at the start.
+    """Return the speed and the time left as text; empty at the start.
+
+    Args:
+        done: Number of processed samples.
+        left: Number of samples left.
+        seconds: Time that the processed samples took.
 
     >>> format_pace(1000, 3000, 20.0), format_pace(0, 3000, 0.0)
     (', 50 samples/s, 60 s left', '')

@@ -1,4 +1,4 @@
-"""``hypersphere gallery ACTION GALLERY …``: known identities in a file, or on a server by ``postgresql://…``."""
+"""``hypersphere gallery ACTION GALLERY …``: a gallery of known identities, in a file or on a PostgreSQL server."""
 
 import argparse
 import json
@@ -21,11 +21,12 @@ from ..recognition.features import score_all_pairs
 from ..recognition.gallery import check_templates, source_name
 from ..recognition.stores import is_server, normalize_name
 from . import gallery_upkeep
-from .gallery_options import add_key_option
+from .gallery_options import GALLERY_HELP, add_key_option
 from .license_option import add_license_option
-from .source_options import print_skipped
+from .source_options import IMAGES_HELP, MODEL_HELP, print_skipped
+from .terminal import add_action
 
-PICTURES_PER_TRANSACTION = 1024  # embedded before they are enrolled or looked up
+PICTURES_PER_TRANSACTION = 1024  # pictures embedded before they are enrolled or identified
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,25 +34,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def action(
-        name: str, text: str, *, images: bool = False, claim: bool = False, aliases: Sequence[str] = ()
+        name: str,
+        text: str,
+        example: str,
+        *,
+        images: bool = False,
+        claim: bool = False,
+        json: bool = False,
+        aliases: Sequence[str] = (),
     ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text, aliases=aliases)
-        sub.add_argument("gallery", help="gallery file, or postgresql://user@host/database#name")
+        sub = add_action(actions, name, text, f"hypersphere gallery {example}", aliases)
+        sub.add_argument("gallery", help=GALLERY_HELP)
         add_key_option(sub)
+        if json:
+            sub.add_argument("--json", action="store_true", help="print JSON, one object per line")
         if images:
-            sub.add_argument(
-                "model",
-                metavar="EMBEDDER",
-                help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`",
-            )
+            sub.add_argument("model", metavar="EMBEDDER", help=MODEL_HELP)
         if claim:
-            sub.add_argument("identity", help="the claimed identity")
+            sub.add_argument("identity", help="name of the person that the pictures are claimed to show")
         if images:
-            sub.add_argument(
-                "images",
-                nargs="+",
-                help="picture files, or sources of pictures: folders, tables, tar shards, .npz arrays",
-            )
+            sub.add_argument("images", nargs="+", help=IMAGES_HELP)
             sub.add_argument(
                 "--skip-errors",
                 action="store_true",
@@ -60,60 +62,85 @@ def configure(parser: argparse.ArgumentParser) -> None:
             sub.add_argument(
                 "--choose",
                 choices=CHOICES,
-                help="which faces of a photograph to use, for embedders of faces (identify: all; otherwise: largest)",
+                help="for face embedders: faces to use in each photograph (default: all to identify, otherwise the largest)",
             )
             add_license_option(sub)
             sub.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
         return sub
 
-    enrol = action("enrol", "enroll people; creates the gallery if it does not exist", images=True, aliases=["enroll"])
-    enrol.add_argument(
-        "--identity", help="name of the person on all pictures (default: the folder names, as in `hypersphere fit`)"
+    enrol = action(
+        "enrol",
+        "enroll people; creates the gallery if it does not exist",
+        "enrol known.db sface people/",
+        images=True,
+        aliases=["enroll"],
     )
+    enrol.add_argument("--identity", help="name of the person on all pictures (default: one person per folder)")
     enrol.add_argument(
         "--quality",
         choices=("warn", "refuse", "off"),
         default="warn",
         help="what to do with faces that are small, blurred, turned away, dark or bright (default: %(default)s)",
     )
-    identify = action("identify", "print the name of each person, or unknown, one line per face", images=True)
+    identify = action(
+        "identify",
+        "print one line per face: the name of the person, or unknown",
+        "identify known.db sface party.jpg",
+        images=True,
+        json=True,
+    )
     identify.add_argument("-k", type=int, default=1, help="number of candidates to print (default: %(default)s)")
-    identify.add_argument("--approximate", action="store_true", help="use the approximate index of a server")
+    identify.add_argument(
+        "--approximate", action="store_true", help="use the approximate index of a gallery on a server"
+    )
     identify.add_argument(
         "--rerank",
         action="store_true",
-        help="order candidates by the neighbors that they have in common with the probe (k-reciprocal re-ranking)",
+        help="order candidates by the neighbors that they share with the probe (k-reciprocal re-ranking)",
     )
-    verify = action("verify", "print whether each picture shows this person", images=True, claim=True)
     identify.add_argument("--threshold", type=float, help="lowest cosine to accept (default: the calibrated threshold)")
+    verify = action(
+        "verify",
+        "print whether each picture shows this person",
+        'verify known.db sface "Ada Lovelace" visitor.jpg',
+        images=True,
+        claim=True,
+        json=True,
+    )
     verify.add_argument(
         "--threshold", type=float, help="lowest cosine to accept (default: the threshold calibrated with --far)"
     )
     calibrate = action(
-        "calibrate", "choose the threshold, using people who are not in the model's training set", images=True
+        "calibrate",
+        "choose the threshold with pictures of people who are not in the training set of the embedder",
+        "calibrate known.db sface strangers/ --fpir 0.05",
+        images=True,
+        json=True,
     )
     rates = calibrate.add_mutually_exclusive_group()
     rates.add_argument(
         "--far",
         type=float,
-        help="for verify: share of pairs of different people to accept; one folder per person (default: 1e-3)",
+        help="for verify: share of pairs of different people to accept; needs one folder per person (default: 1e-3)",
     )
     rates.add_argument(
         "--fpir",
         type=float,
-        help="for identify: share of strangers mistaken for a member; one folder per stranger, none of them enrolled. "
-        "0.05 needs 59 people, 0.01 needs 299",
+        help="for identify: share of strangers to mistake for an enrolled person; needs one folder per stranger, none "
+        "of them enrolled: 59 strangers for 0.05, 299 for 0.01",
     )
-    found = [identify, verify, calibrate, action("list", "list people and the number of their templates")]
-    found.append(action("check", "verify all checksums"))
-    for sub in found:
-        sub.add_argument("--json", action="store_true", help="print JSON, one object per line")
-    action("remove", "remove a person").add_argument("identity", help="name of the person")
-    action("backup", "copy the gallery to a new file; safe while it is in use").add_argument(
-        "target", type=Path, help="file to create"
+    action("list", "list people and the number of their templates", "list known.db", json=True)
+    action("check", "verify all checksums", "check known.db", json=True)
+    remove = action("remove", "remove a person", 'remove known.db "Ada Lovelace"')
+    remove.add_argument("identity", help="name of the person")
+    backup = action("backup", "copy the gallery to a new file; safe while it is in use", "backup known.db copy.db")
+    backup.add_argument("target", type=Path, help="file to create")
+    index = action(
+        "index",
+        "build an approximate index (HNSW) on a server and measure its recall",
+        "index postgresql://me@localhost/faces#staff",
     )
-    index = action("index", "build an approximate index (HNSW) on a server and measure its recall")
-    index.add_argument("-k", type=int, default=10, help="neighbors for the recall (default: %(default)s)")
+    index.add_argument("-k", type=int, default=10, help="neighbors to measure the recall of (default: %(default)s)")
     index.add_argument(
         "--probes", type=int, default=100, help="templates to measure the recall with (default: %(default)s)"
     )
@@ -132,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
             _enrol(args, _load(args))
             return 0
         if args.action in actions:
-            if not is_server(args.gallery) and not Path(args.gallery).exists():  # said before the model is loaded
+            if not is_server(args.gallery) and not Path(args.gallery).exists():  # fail before loading the model
                 raise ValueError(f"there is no gallery at {args.gallery}")
             model = _load(args)
             with Gallery(args.gallery, model, create=False, key=args.key_file) as gallery:
@@ -147,13 +174,11 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
     """Enroll whole identities in transactions of about a thousand pictures. The first transaction creates a new gallery."""
     gallery = None
     if is_server(args.gallery) or Path(args.gallery).exists():
-        gallery = Gallery(
-            args.gallery, model, key=args.key_file
-        )  # one of another model is refused before anything is embedded
+        gallery = Gallery(args.gallery, model, key=args.key_file)  # fail before embedding if the model differs
     try:
         for part in _split_by_identity(_open_people(args)):
-            found = _apply_quality_gate(args, _embed(args, model, part, _one_face(args)))
-            check_templates(found.features)  # so that a refused first enrollment creates no gallery
+            found = _apply_quality_gate(args, _embed(args, model, part, _choose_one_face(args)))
+            check_templates(found.features)  # fail before a new gallery is created
             names = [normalize_name(args.identity or label) for label in found.labels]
             gallery = gallery or Gallery(args.gallery, model, key=args.key_file)
             for name, row, file in zip(names, found.features, found.files, strict=True):
@@ -161,8 +186,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
                 if warning is not None:
                     print(f"{file}: {warning}", file=sys.stderr)
             gallery.enrol(names, found.features, [source_name(file) for file in found.files])
-            for name in dict.fromkeys(names):
-                # Acknowledged: it is on disk.
+            for name in dict.fromkeys(names):  # on disk now
                 print(f"enrolled {name} with {_count_templates(names.count(name))}", flush=True)
     finally:
         if gallery is not None:
@@ -170,7 +194,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
 
 
 def _open_people(args: argparse.Namespace) -> Source:
-    """Open pictures of identities as every command does. Single files need ``--identity``."""
+    """Open a source of labeled pictures. Single files need ``--identity``."""
     files = [path for path in args.images if Path(path).suffix.lower() in SAMPLE_ENDINGS and Path(path).is_file()]
     if args.identity is None and files:
         raise ValueError(f"{files[0]} is a single file: give --identity, or a folder with one sub-folder per identity")
@@ -183,8 +207,8 @@ def _split_by_identity(people: Source) -> Iterator[Source]:
     for i, record in enumerate(people.records):
         rows.setdefault(normalize_name(record.label), []).append(i)
     part: list[int] = []
-    for own in rows.values():
-        part += own
+    for indices in rows.values():
+        part += indices
         if len(part) >= PICTURES_PER_TRANSACTION:
             yield people.part(torch.tensor(part))
             part = []
@@ -207,7 +231,7 @@ def _identify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> No
 
 
 def _format_answer(answer: Identification, info: Mapping[str, Any], k: int) -> list[str]:
-    """Return name or unknown, score, probability and box; then the candidates, if several were asked for."""
+    """Return name or unknown, score, probability and box; then the candidates if ``k`` > 1."""
     probability = "-" if answer.best.probability is None else f"{answer.best.probability:.4f}"
     box = ",".join(str(round(value)) for value in info["box"]) if "box" in info else "-"
     more = list(map(_format_match, answer.candidates)) if k > 1 else []
@@ -215,12 +239,12 @@ def _format_answer(answer: Identification, info: Mapping[str, Any], k: int) -> l
 
 
 def _rename_score(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known of a face, with the detector's score under a name of its own."""
+    """Return the properties of a face, with ``score`` renamed to ``detector_score``."""
     return {"detector_score" if key == "score" else key: value for key, value in info.items()}
 
 
 def _verify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
-    for features in _embed_parts(args, model, _one_face(args)):
+    for features in _embed_parts(args, model, _choose_one_face(args)):
         matches = gallery.verify(args.identity, features.features, args.threshold)
         for file, match in zip(features.files, matches, strict=True):
             if args.json:
@@ -237,13 +261,13 @@ def _calibrate(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> N
             raise ValueError(
                 f"--fpir needs strangers, but some of them are enrolled: {', '.join(sorted(enrolled)[:3])}"
             )
-        features = _embed(args, model, strangers, _one_face(args))
+        features = _embed(args, model, strangers, _choose_one_face(args))
         found = gallery.calibrate(fpir=args.fpir, strangers=features.features, people=features.labels)
         what = f"a false positive identification rate of {args.fpir:g}"
         over = f"{len(features.files)} pictures of {found.people} people"
     else:
         far = 1e-3 if args.far is None else args.far
-        scores, same = score_all_pairs(_embed(args, model, open_source(args.images), _one_face(args)))
+        scores, same = score_all_pairs(_embed(args, model, open_source(args.images), _choose_one_face(args)))
         found = gallery.calibrate(far=far, pairs=(scores, same))
         what, over = f"a false accept rate of {far:g}", f"{len(scores)} pairs"
     if args.json:
@@ -302,16 +326,16 @@ def _load(args: argparse.Namespace) -> Embedder:
     return load(args.model, trust=args.trust, accept_licence=args.accept_licence)
 
 
-def _one_face(args: argparse.Namespace) -> str | None:
-    """Return the policy of a command that needs one face per picture."""
+def _choose_one_face(args: argparse.Namespace) -> str | None:
+    """Return the value of ``--choose`` for an action that needs one face per picture."""
     if args.choose == "all":
-        raise ValueError(f"--choose all belongs to identify; {args.action} needs one face per picture")
+        raise ValueError(f"--choose all is for identify only; {args.action} needs one face per picture")
     choose: str | None = args.choose
     return choose
 
 
 def _apply_quality_gate(args: argparse.Namespace, found: Features) -> Features:
-    """Print a warning for every face of low quality; leave it out with ``--quality refuse``."""
+    """Print a warning for every face of low quality. With ``--quality refuse``, remove these faces."""
     if args.quality == "off":
         return found
     gate, kept = FaceQualityGate(), []
@@ -337,20 +361,20 @@ def _apply_quality_gate(args: argparse.Namespace, found: Features) -> Features:
 def _embed_parts(args: argparse.Namespace, model: Embedder, choose: str | None) -> Iterator[Features]:
     source = open_source(args.images, identities=1, loose="keep", skip_missing=args.skip_errors)
     print_skipped(list_missing(source))
-    found = 0
+    count = 0
     for part in torch.arange(len(source)).split(PICTURES_PER_TRANSACTION):
         features = _embed(args, model, source.part(part), choose, report_missing=args.action == "identify")
-        found += len(features.files)
+        count += len(features.files)
         if features.files:
             yield features
-    if not found:
+    if not count:
         raise ValueError(f"no {model.preprocessing.content} was found in {', '.join(map(str, args.images))}")
 
 
 def _embed(
     args: argparse.Namespace, model: Embedder, source: Source, choose: str | None, *, report_missing: bool = False
 ) -> Features:
-    """Embed pictures. With ``report_missing`` a picture without a face is reported on stderr and the others go on."""
+    """Embed pictures. With ``report_missing``, report pictures without a face on stderr and continue."""
     on_error: OnError = "skip_empty" if report_missing else "raise"
     if args.skip_errors:
         on_error = "skip"

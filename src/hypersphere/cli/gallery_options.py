@@ -5,7 +5,6 @@ import argparse
 from ..recognition.stores.protection import KEY_VARIABLE
 
 GALLERY_HELP = "gallery file, or postgresql://user@host/database#name"
-MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
 
 
 def add_key_option(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +12,7 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-file",
         metavar="FILE",
-        help=f"key of an encrypted gallery; a new gallery is encrypted with it (default: the variable {KEY_VARIABLE})",
+        help=f"file with the key of an encrypted gallery; encrypts a new gallery (default: the key in {KEY_VARIABLE})",
     )
 
 

@@ -11,15 +11,19 @@ from ..data.sources import open_source
 from ..recognition import Embedder, Gallery, audit, embed, load, migrate, rekey
 from ..recognition.gallery import source_name
 from ..recognition.stores.protection import write_key
-from .gallery_options import GALLERY_HELP, MODEL_HELP, add_key_option
+from .gallery_options import GALLERY_HELP, add_key_option
 from .license_option import add_license_option
+from .source_options import IMAGES_HELP, MODEL_HELP
+from .terminal import add_action
 
 
 def configure(actions: Any) -> None:
     """Add the actions of this file."""
 
-    def action(name: str, text: str, *, gallery: bool = True, as_json: bool = True) -> argparse.ArgumentParser:
-        sub: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    def action(
+        name: str, text: str, example: str, *, gallery: bool = True, as_json: bool = True
+    ) -> argparse.ArgumentParser:
+        sub = add_action(actions, name, text, f"hypersphere gallery {name} {example}")
         if gallery:
             sub.add_argument("gallery", help=GALLERY_HELP)
             add_key_option(sub)
@@ -28,41 +32,71 @@ def configure(actions: Any) -> None:
         return sub
 
     reject = action(
-        "reject", "store pictures that do not show a person, so that similar pictures match the person less"
+        "reject",
+        "store pictures that do not show a person, so that similar pictures match this person less",
+        'known.db sface "Ada Lovelace" mistaken.jpg',
     )
     reject.add_argument("model", metavar="EMBEDDER", help=MODEL_HELP)
     reject.add_argument("identity", help="the person that the pictures do not show")
-    reject.add_argument("images", nargs="+", help="picture files or sources of pictures")
+    reject.add_argument("images", nargs="+", help=IMAGES_HELP)
     reject.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
     add_license_option(reject)
-    forget = action("forget", "erase a person from all files of the gallery, and list backups that contain the person")
+    forget = action(
+        "forget",
+        "erase a person from all files of the gallery, and list the backups that contain the person",
+        'known.db "Ada Lovelace"',
+    )
     forget.add_argument("identity", help="name of the person")
     forget.add_argument("--backups", action="store_true", help="erase the person from the listed backups too")
-    look = action("audit", "list suspicious templates: outliers, near-duplicates of other people, poor pictures")
-    look.add_argument("--embedder", help=f"{MODEL_HELP}; measures the quality of the faces")
-    look.add_argument(
+    audit_action = action(
+        "audit",
+        "list suspicious templates: outliers, near-duplicates of other people, poor pictures",
+        "known.db --embedder sface --page audit.html",
+    )
+    audit_action.add_argument("--embedder", help=f"embedder to measure the quality of the faces with: {MODEL_HELP}")
+    audit_action.add_argument(
         "--threshold",
         type=float,
         help="lowest cosine between templates of one person (default: the calibrated threshold)",
     )
-    look.add_argument("--page", metavar="FILE.html", type=Path, help="write a page that shows the pictures")
-    look.add_argument("--no-pictures", action="store_true", help="do not read the pictures of the templates")
-    look.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    add_license_option(look)
-    move = action("migrate", "write a new gallery for another model; the old one remains")
-    move.add_argument("model", metavar="NEW_MODEL", help=MODEL_HELP)
-    move.add_argument("-o", "--output", type=Path, help="the new gallery (default: OLD with -migrated in its name)")
-    move.add_argument("--pictures", nargs="+", metavar="SOURCE", help="the enrolled pictures, if they were moved")
-    move.add_argument("--common", nargs="+", metavar="SOURCE", help="pictures of any people, which both models embed")
-    move.add_argument("--old-model", metavar="EMBEDDER", help="the model of the old gallery; needed with --common")
-    move.add_argument("--trust", action="store_true", help="allow the embedders to import your own code")
-    add_license_option(move)
-    change = action("rekey", "write a copy with another key, or encrypt a gallery", as_json=False)
-    change.add_argument("target", type=Path, help="the new gallery")
-    change.add_argument("--new-key-file", metavar="FILE", help="the new key (default: a copy without encryption)")
-    make = action("key", "create a key file for encrypted galleries", gallery=False, as_json=False)
-    make.add_argument("target", type=Path, help="file to create, readable by you alone")
-    action("info", "describe a gallery: people, templates, model, thresholds, encryption, size, backups")
+    audit_action.add_argument("--page", metavar="FILE.html", type=Path, help="write a page that shows the pictures")
+    audit_action.add_argument("--no-pictures", action="store_true", help="do not read the pictures of the templates")
+    audit_action.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_license_option(audit_action)
+    migrate_action = action(
+        "migrate",
+        "write a new gallery for another model; the old one remains",
+        "known.db run/embedder.safetensors -o new.db",
+    )
+    migrate_action.add_argument("model", metavar="NEW_MODEL", help=MODEL_HELP)
+    migrate_action.add_argument("-o", "--output", type=Path, help="the new gallery (default: GALLERY-migrated.db)")
+    migrate_action.add_argument(
+        "--pictures", nargs="+", metavar="SOURCE", help="where the enrolled pictures are now, if they were moved"
+    )
+    migrate_action.add_argument(
+        "--common",
+        nargs="+",
+        metavar="SOURCE",
+        help="pictures of any people, to learn a map from the old to the new features",
+    )
+    migrate_action.add_argument(
+        "--old-model", metavar="EMBEDDER", help="embedder of the old gallery; required with --common"
+    )
+    migrate_action.add_argument("--trust", action="store_true", help="allow the embedders to import your own code")
+    add_license_option(migrate_action)
+    rekey_action = action(
+        "rekey",
+        "write a copy of a gallery with another key, encrypted for the first time, or without encryption",
+        "known.db encrypted.db --new-key-file new.key",
+        as_json=False,
+    )
+    rekey_action.add_argument("target", type=Path, help="the new gallery")
+    rekey_action.add_argument(
+        "--new-key-file", metavar="FILE", help="file with the new key (default: write the copy without encryption)"
+    )
+    key_action = action("key", "create a key file for encrypted galleries", "new.key", gallery=False, as_json=False)
+    key_action.add_argument("target", type=Path, help="file to create, readable by you alone")
+    action("info", "describe a gallery: people, templates, model, thresholds, encryption, size, backups", "known.db")
 
 
 def _open(args: argparse.Namespace, model: Any = None) -> Gallery:
@@ -88,9 +122,9 @@ def _reject(args: argparse.Namespace) -> int:
     if result.threshold is None:
         print("no threshold is calibrated, so no rates can be estimated: run hypersphere gallery calibrate")
         return 0
-    still = sum(one.accepted for one in result.after)
+    accepted = sum(one.accepted for one in result.after)
     print(
-        f"threshold {result.threshold:.4f}: {still} of {len(result.after)} still accepted; of {result.templates} templates "
+        f"threshold {result.threshold:.4f}: {accepted} of {len(result.after)} still accepted; of {result.templates} templates "
         f"of {result.identity}, the others recognized {result.own_before} before and {result.own_after} now; "
         f"expected share of strangers accepted: at most {result.expected_fpir:.2%}"
     )

@@ -1,4 +1,4 @@
-"""``hypersphere group PHOTOS -o ALBUM``: group photographs by identity, without labels."""
+"""``hypersphere group PHOTOS -o ALBUM``: group photographs by identity without labels."""
 
 import argparse
 import json
@@ -16,37 +16,38 @@ from ..recognition.grouping_calibration import find_calibration, measure_calibra
 from .gallery_options import add_key_option, check_key_option
 from .license_option import add_license_option
 
-CLEAR_COSINE = 0.9  # of two samples that a useful prior joins
+CLEAR_COSINE = 0.9  # a useful prior joins two samples with this cosine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the photographs, the album and the embedder."""
-    parser.add_argument("photos", nargs="+", metavar="PHOTOS", help="folders, files, tables or shards of photographs")
+    parser.add_argument("photos", nargs="+", metavar="PHOTOS", help="photographs: folders, files, tables or tar shards")
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         required=True,
         metavar="ALBUM",
-        help="album file; photographs are added if it exists, and names are kept",
+        help="album file; an existing album keeps its names and gets the new photographs",
     )
     parser.add_argument(
         "--embedder",
         default="sface",
         help="embedder file, run folder or name from `hypersphere models` (default: %(default)s)",
     )
-    parser.add_argument("--gallery", help="name groups after the people of this gallery")
+    parser.add_argument("--gallery", help="name groups after people enrolled in this gallery")
     add_key_option(parser)
     parser.add_argument(
         "--calibration",
         metavar="LABELED",
-        help="labeled pictures of other identities to calibrate the embedder with; needed unless it is a pretrained model",
+        help="labeled pictures of other identities to calibrate the embedder with; required for your own embedders",
     )
     parser.add_argument(
         "--prior",
         type=float,
         default=DEFAULT_PRIOR,
-        help="probability that two samples are of one identity before they are compared; lower for purer groups (default: %(default)s)",
+        help="prior probability that two samples show the same identity; a lower value gives purer groups "
+        "(default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
@@ -54,17 +55,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Add the photographs, group, and print what was found."""
+    """Add the photographs, group all samples and print the numbers."""
     if not 0 < args.prior < 1:
         raise ValueError(f"--prior must be between 0 and 1, got {args.prior}")
     check_key_option(args)
     embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
-    calibration = _calibration(args, embedder)
+    calibration = _choose_calibration(args, embedder)
     with Album(args.output) as album:
         if args.gallery:
             with Gallery(args.gallery, embedder, create=False, readonly=True, key=args.key_file) as gallery:
-                taken = album.add_gallery(gallery)
-            print(f"groups may be named after {taken} people of {args.gallery}", file=sys.stderr)
+                people = album.add_gallery(gallery)
+            print(f"groups may be named after {people} people of {args.gallery}", file=sys.stderr)
         added = album.add(args.photos, embedder, calibration=calibration, prior=args.prior, progress=_show_progress)
         groups = album.groups()
         result = {
@@ -97,18 +98,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain_no_groups(calibration: LogisticCalibration, prior: float) -> str:
-    """Return why no two samples were joined, and what to do."""
-    alike, clear = (float(calibration.probability(torch.tensor(cosine), prior)) for cosine in (1.0, CLEAR_COSINE))
+    """Return the reason why no samples were grouped, and what to do."""
+    identical, clear = (float(calibration.probability(torch.tensor(cosine), prior)) for cosine in (1.0, CLEAR_COSINE))
     if clear > 0.5:
         return "no two samples are similar enough to be one identity; add photographs of the same identities"
     larger = 1 / (1 + math.exp(float(calibration.log_odds(torch.tensor(CLEAR_COSINE)))))
     return (
-        f"nothing can be grouped with --prior {prior:g}: this embedder is so uncertain that even identical samples "
-        f"are one identity with a probability of only {alike:.0%}; try --prior {larger:.1g} and look at the groups, or another embedder"
+        f"nothing can be grouped with --prior {prior:g}: even identical samples have a probability of only {identical:.0%} "
+        f"to show one identity; try --prior {larger:.1g} and look at the groups, or use another embedder"
     )
 
 
-def _calibration(args: argparse.Namespace, embedder: "object") -> LogisticCalibration:
+def _choose_calibration(args: argparse.Namespace, embedder: "object") -> LogisticCalibration:
     if args.calibration:
         return measure_calibration(embedder, args.calibration)  # type: ignore[arg-type]
     return find_calibration(embedder)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``hypersphere import MODEL -o embedder.safetensors``: a network of another framework as an embedder."""
+"""``hypersphere import MODEL -o embedder.safetensors``: convert a network of another framework to an embedder."""
 
 import argparse
 from pathlib import Path
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalize",
         choices=NORMALIZATIONS,
-        help="expected pixel values: raw 0 … 255, unit 0 … 1, faces (x-127.5)/128, symmetric -1 … 1, imagenet "
+        help="pixel values that the network expects: raw 0 … 255, unit 0 … 1, faces (x-127.5)/128, symmetric -1 … 1, imagenet "
         "(default: raw; symmetric for insightface)",
     )
     parser.add_argument(
@@ -46,12 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--architecture",
         choices=INSIGHTFACE_ARCHITECTURES,
-        help="expected architecture of a state dict (recognized by its tensors)",
+        help="expected architecture of a state dict (default: recognized from its tensors)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import the network, write the embedder and print what it is."""
+    """Import the network, write the embedder and print its size, input shape and fingerprint."""
     if args.output.suffix != ".safetensors" or not args.output.absolute().parent.is_dir():
         raise ValueError(f"--output must be a file .safetensors in an existing folder, got {args.output}")
     is_state_dict = args.model.suffix.lower() in STATE_DICT_ENDINGS
@@ -83,7 +83,7 @@ def _read_onnx(args: argparse.Namespace) -> tuple[nn.Module, Call, tuple[int, in
         )
     height, width = args.size or shape[1:]
     if 0 in (height, width):
-        raise ValueError(f"{args.model} does not say the size of its input; give it with --size HEIGHT WIDTH")
+        raise ValueError(f"{args.model} does not contain the size of its input; give it with --size HEIGHT WIDTH")
     network = import_onnx(args.model)
     return network, Call(GraphNetwork, {"graph": network.graph}), (height, width), shape[0] or 3
 

@@ -1,4 +1,4 @@
-"""The option with which a user accepts a license that is not permissive."""
+"""The option ``--accept-license`` for pretrained models with a non-permissive license."""
 
 import argparse
 

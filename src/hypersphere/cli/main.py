@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from .. import __version__
 from .terminal import add_verbosity, escape_controls, escaped_output, log_messages
 
-PIPE = 13  # SIGPIPE; a shell reports 128 + signal for a process that the signal ended
+SIGPIPE = 13  # a shell reports the exit status 128 + signal for a process ended by a signal
 
 
 class Command(NamedTuple):
-    """A subcommand: the group it is listed in, one line about it, an example, and its module if the name differs.
+    """A subcommand: its group in the help, a one-line summary, an example, and its module if the name differs.
 
     The module has ``configure(parser)`` and ``run(args) -> int``. Only the module of the requested command is imported,
     so that ``hypersphere --help`` is fast.
@@ -27,17 +27,17 @@ class Command(NamedTuple):
     module: str | None = None
 
 
-RECOGNIZE, TRAIN, RESEARCH, HELP = "Recognize", "Train on your own data", "Research", "First steps"
+FIRST_STEPS, RECOGNIZE, TRAIN, RESEARCH = "First steps", "Recognize", "Train on your own data", "Research"
 COMMANDS = {
     "demo": Command(
-        HELP,
+        FIRST_STEPS,
         "recognize letters of alphabets that were not in the training set, in one minute",
         "hypersphere demo -o runs/demo",
     ),
-    "models": Command(HELP, "list pretrained models with their license and source", "hypersphere models sface"),
+    "models": Command(FIRST_STEPS, "list pretrained models with their license and source", "hypersphere models sface"),
     "completion": Command(
-        HELP,
-        "print a script that completes commands and options in your shell",
+        FIRST_STEPS,
+        "print a script for your shell that completes commands and options",
         'eval "$(hypersphere completion bash)"',
     ),
     "gallery": Command(
@@ -56,7 +56,9 @@ COMMANDS = {
         "hypersphere album export family.album --table groups.csv",
     ),
     "serve": Command(
-        RECOGNIZE, "recognize people over HTTP, with a web page; or review an album", "hypersphere serve sface known.db"
+        RECOGNIZE,
+        "recognize people over HTTP with a web page, or review an album in the browser",
+        "hypersphere serve sface known.db",
     ),
     "embed": Command(
         RECOGNIZE, "write the features of pictures to a file", "hypersphere embed sface photos/ -o features.safetensors"
@@ -74,7 +76,7 @@ COMMANDS = {
     ),
     "pretrain": Command(
         TRAIN,
-        "train an embedder on unlabeled pictures, as a start for `fit`",
+        "train an embedder on unlabeled pictures, as a starting point for `fit`",
         "hypersphere pretrain photos/ -o photos.safetensors teacher=0.99",
     ),
     "report": Command(
@@ -98,7 +100,7 @@ COMMANDS = {
     ),
     "train": Command(
         RESEARCH,
-        "train a recipe of Liu (2020), with settings changed by key.path=value; resume a run",
+        "run an experiment of Liu (2020) with your own settings, or resume a run",
         "hypersphere train mhe-cifar10 --size smoke energy.s=1",
     ),
     "energy": Command(
@@ -109,7 +111,7 @@ COMMANDS = {
 }
 
 
-DRAW_PROGRESS = {"fit", "pretrain", "train", "demo"}  # commands that write escape sequences of their own
+DRAW_PROGRESS = {"fit", "pretrain", "train", "demo"}  # commands whose progress bars write escape sequences
 
 
 class GroupedParser(argparse.ArgumentParser):
@@ -119,7 +121,7 @@ class GroupedParser(argparse.ArgumentParser):
         """Return the usage, the commands by group, and the options."""
         width = max(map(len, COMMANDS)) + 2
         lines = [f"usage: {self.prog} COMMAND …", "", str(self.description), ""]
-        for group in (HELP, RECOGNIZE, TRAIN, RESEARCH):
+        for group in (FIRST_STEPS, RECOGNIZE, TRAIN, RESEARCH):
             listed = [(name, command) for name, command in COMMANDS.items() if command.group == group]
             lines += [f"{group}:", *(f"  {name:<{width}}{command.summary}" for name, command in listed), ""]
         lines.append(f"`{self.prog} COMMAND --help` explains one command, `{self.prog} --version` prints the version.")
@@ -130,10 +132,10 @@ def build_parser(names: Collection[str]) -> tuple[argparse.ArgumentParser, dict[
     """Return the parser of the whole command line.
 
     Args:
-        names: The commands whose modules are imported and whose options are added; the others have a summary only.
+        names: Commands whose modules are imported and whose options are added. The other commands get only a summary.
 
     Returns:
-        The parser, and the modules of these commands by name.
+        The parser, and the modules of ``names`` by name.
 
     >>> parser, modules = build_parser(["models"])
     >>> sorted(modules), parser.parse_args(["models"]).command
@@ -158,43 +160,43 @@ def build_parser(names: Collection[str]) -> tuple[argparse.ArgumentParser, dict[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Return 0 on success, 1 after a failure (its reason is on stderr), 2 for a wrong command line.
+    """Run one subcommand. Return 0 on success and 1 after a failure, whose reason is printed to stderr.
 
-    With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
+    A wrong command line exits with 2. With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     parser, modules = build_parser({next((a for a in arguments if not a.startswith("-")), "")})
     args, extra = parser.parse_known_args(arguments)
     if extra and (not hasattr(args, "overrides") or any(word.startswith("-") for word in extra)):
         parser.error(f"unrecognized arguments: {' '.join(extra)}{_hint_settings(arguments, extra, args)}")
-    if extra:  # key=value after an option, which argparse does not add to those before it
+    if extra:  # KEY=VALUE after an option: argparse does not append it to `overrides`
         args.overrides = [*args.overrides, *extra]
     try:
         with contextlib.nullcontext() if args.command in DRAW_PROGRESS else escaped_output(), log_messages(args):
             status = int(modules[args.command].run(args))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
-        return 128 + PIPE
+    except BrokenPipeError:  # the reader of the output, such as `head`, closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
+        return 128 + SIGPIPE
     except (MemoryError, RuntimeError) as error:
         from ..files import is_out_of_memory
 
         if os.environ.get("HYPERSPHERE_DEBUG") or not is_out_of_memory(error):
             raise
-        print(f"hypersphere {args.command}: not enough memory: {_first_line(error)}", file=sys.stderr)
+        print(f"hypersphere {args.command}: not enough memory: {_extract_reason(error)}", file=sys.stderr)
         return 1
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("HYPERSPHERE_DEBUG"):
             raise
-        lost = isinstance(error, ConnectionError)  # perhaps the lost process is the first, which then prints nothing
-        if lost or os.environ.get("RANK", "0") == "0":  # many processes fail for one reason: print it once
+        lost_process = isinstance(error, ConnectionError)  # rank 0 itself may be lost: let every rank print
+        if lost_process or os.environ.get("RANK", "0") == "0":  # all ranks fail for one reason: print it once
             print(f"hypersphere {args.command}: {escape_controls(_describe(error))}", file=sys.stderr)
         return 1
 
 
 def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argparse.Namespace) -> str:
-    """Return how to write a setting that was written like an option.
+    """Return the correct spelling of a setting that was written like an option.
 
     >>> _hint_settings(["fit", "people", "--steps", "100"], ["--steps"], argparse.Namespace(overrides=["100"]))
     '; settings are written KEY=VALUE, such as steps=100'
@@ -203,19 +205,19 @@ def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argpa
     if option is None or not hasattr(args, "overrides"):
         return ""
     key, equals, value = option.lstrip("-").replace("-", "_").partition("=")
-    after = [*arguments[list(arguments).index(option) + 1 :], "…"][0]
-    return f"; settings are written KEY=VALUE, such as {key}={value if equals else after}"
+    next_word = [*arguments[list(arguments).index(option) + 1 :], "…"][0]
+    return f"; settings are written KEY=VALUE, such as {key}={value if equals else next_word}"
 
 
 def _describe(error: BaseException) -> str:
-    """Return the message of an error; for an error of the system, the file and the reason without its number."""
+    """Return the message of an error; for a system error, the file and the reason without the error number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the first line of a message, without the location in the source of PyTorch."""
+def _extract_reason(error: BaseException) -> str:
+    """Return the first line of an out-of-memory message, without its location in the source of PyTorch."""
     return (str(error).splitlines() or ["out of memory"])[0].rpartition("] . ")[2] or "out of memory"
 
 

@@ -9,18 +9,18 @@ from .license_option import add_license_option
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name of one model, and the options to fetch it."""
-    parser.add_argument("name", nargs="?", help="show the details of one model")
+    parser.add_argument("name", nargs="?", help="name of a model; shows its details")
     parser.add_argument(
         "--fetch",
         action="store_true",
-        help="download the weights now; without NAME, those of all models with a permissive license",
+        help="download the weights now; without a name, the weights of all models with a permissive license",
     )
     add_license_option(parser)
     parser.add_argument("--json", action="store_true", help="print the catalog as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the catalog or one entry, and fetch weights if asked."""
+    """Print the catalog or one entry, or fetch weights."""
     if args.fetch:
         permissive = [entry.name for entry in CATALOG.values() if entry.tier == "permissive"]
         for name in permissive if args.name is None else [args.name]:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _describe(entry: ModelEntry) -> dict[str, str]:
     time = "not measured" if entry.cpu_ms is None else f"{entry.cpu_ms:g} ms of one core per sample"
-    found = {
+    values = {
         "name": entry.name,
         "task": entry.task,
         "input": entry.input,
@@ -52,7 +52,7 @@ def _describe(entry: ModelEntry) -> dict[str, str]:
         "on disk": str(entry.path) if entry.is_here else "no; downloaded on first use",
         "note": entry.note,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in values.items() if value}
 
 
 def _print_table(entries: list[ModelEntry]) -> None:
@@ -67,6 +67,6 @@ def _print_table(entries: list[ModelEntry]) -> None:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     print(
-        "\nhypersphere models NAME shows the details of one model. Weights are downloaded on first use. CPU MS is the time of "
-        "one core per sample in milliseconds."
+        "\nhypersphere models NAME shows the details of one model. Weights are downloaded on first use. CPU MS is the time "
+        "in milliseconds that one core takes per sample."
     )

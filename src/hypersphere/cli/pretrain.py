@@ -20,16 +20,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE_OR_RUN",
-        help="run folder; or a .safetensors file to which the embedder is copied",
+        help="output folder, or a .safetensors file to copy the embedder to",
     )
     add_settings_option(parser)
-    parser.add_argument("--fresh", action="store_true", help="delete a run in the output folder and start over")
+    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start over")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pretrain to the end. Return 130 after an interruption; the same command resumes."""
+    """Pretrain to the end. Return 130 after an interruption; the same command resumes the run."""
     from ..training import PretrainSettings, pretrain
     from .train import is_main_process, list_keys, show_progress
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt as stop:
         console.print(
-            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to resume"
+            f"\n{str(stop) or 'stopped; all saved checkpoints are kept'}; type the same command again to resume"
         )
         return 130
     console.quiet = not is_main_process()

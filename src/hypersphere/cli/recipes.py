@@ -46,6 +46,6 @@ def run(args: argparse.Namespace) -> int:
     console = require("rich.console").Console()
     console = (
         console if console.is_terminal else require("rich.console").Console(width=200)
-    )  # a file has no width to fit
+    )  # a file has no terminal width
     console.print(table, highlight=False)
     return 0

@@ -10,12 +10,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write (default: report.html in the run folder; for several runs, in the current folder)",
+        help="file to write (default: report.html, in the run folder or, for several runs, in the current folder)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page and say where it is."""
+    """Write the page and print its path and size."""
     from ..report import write_page
 
     output = args.output or (None if len(args.runs) == 1 else "report.html")

@@ -6,35 +6,31 @@ from pathlib import Path
 
 from ..recognition import Gallery, load
 from ..recognition.stores import describe_location, is_server
-from .gallery_options import add_key_option, check_key_option
+from .gallery_options import GALLERY_HELP, add_key_option, check_key_option
 from .license_option import add_license_option
+from .source_options import MODEL_HELP
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the model, the gallery, the address and the limits."""
-    parser.add_argument(
-        "model",
-        nargs="?",
-        metavar="EMBEDDER",
-        help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`",
-    )
+    parser.add_argument("model", nargs="?", metavar="EMBEDDER", help=MODEL_HELP)
     parser.add_argument(
         "gallery",
         nargs="?",
         metavar="GALLERY",
-        help="gallery file (created on the first enrollment), or postgresql://user@host/database#name",
+        help=f"{GALLERY_HELP}; created on the first enrollment",
     )
     add_key_option(parser)
     parser.add_argument(
         "--album",
         type=Path,
         metavar="ALBUM",
-        help="serve this album, written by `hypersphere group`, for review instead of a gallery",
+        help="instead of a gallery, serve this album of `hypersphere group` for review",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on; addresses other than loopback require keys (default: 127.0.0.1)",
+        help="address to listen on; any address but loopback requires keys (default: 127.0.0.1)",
     )
     parser.add_argument(
         "--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (default: %(default)s)"
@@ -50,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change a limit; may be repeated: body_bytes, images, faces, pixels, recording_samples, decoding_seconds, "
+        help="change a limit (repeatable): body_bytes, images, faces, pixels, recording_samples, decoding_seconds, "
         "sending_seconds, answer_seconds, per_minute, burst, at_once, connections, per_address",
     )
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
@@ -77,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             access.close()
         return 0
     if is_server(args.gallery) or Path(args.gallery).exists():
-        Gallery(args.gallery, create=False, key=args.key_file).close()  # fail now if it cannot be used
+        Gallery(args.gallery, create=False, key=args.key_file).close()  # fail before loading the model
     recognizer = Recognizer(
         load(args.model, trust=args.trust, accept_licence=args.accept_licence), args.gallery, limits, key=args.key_file
     )

@@ -1,4 +1,4 @@
-"""Settings for ``fit`` and ``train`` from a YAML or TOML file."""
+"""Settings for ``fit``, ``pretrain`` and ``train`` from a YAML, TOML or JSON file."""
 
 import argparse
 import pathlib
@@ -8,7 +8,7 @@ from typing import Any
 
 from .._extras import require
 
-NAME = "call"  # the name of a class beside its arguments, as in config.json
+CLASS_KEY = "call"  # key of a class name beside the arguments of the class, as in config.json
 
 
 def add_settings_option(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def read_overrides(args: argparse.Namespace) -> list[str]:
 def read_settings(path: str) -> list[str]:
     r"""Return the settings of a file as ``key.path=value`` texts.
 
-    Keys may be dotted or nested. A nested class has its name under ``call``, as in the ``config.json`` of a run.
+    Keys may be dotted or nested. A nested class is named under the key ``call``, as in the ``config.json`` of a run.
 
     Args:
         path: A ``.yaml``, ``.yml``, ``.toml`` or ``.json`` file.
@@ -79,24 +79,25 @@ def _parse_file(path: pathlib.Path) -> Any:
 
 
 def _flatten(values: Mapping[Any, Any], prefix: str, path: str) -> Iterator[tuple[str, str]]:
+    """Yield dotted keys and their values; the name of a class precedes its arguments."""
     for name, value in values.items():
-        key = prefix.rstrip(".") if name == NAME else f"{prefix}{name}"
+        key = prefix.rstrip(".") if name == CLASS_KEY else f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from _flatten(dict(sorted(value.items(), key=lambda item: item[0] != NAME)), f"{key}.", path)
+            yield from _flatten(dict(sorted(value.items(), key=lambda item: item[0] != CLASS_KEY)), f"{key}.", path)
         elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
-            yield from _flatten({str(place): entry for place, entry in enumerate(value)}, f"{key}.", path)
+            yield from _flatten({str(i): entry for i, entry in enumerate(value)}, f"{key}.", path)
         else:
-            yield key, _spell(value, key, path)
+            yield key, _format_value(value, key, path)
 
 
-def _spell(value: Any, key: str, path: str) -> str:
+def _format_value(value: Any, key: str, path: str) -> str:
     """Return a value as it is written on the command line."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return ",".join(_spell(entry, key, path) for entry in value)
+        return ",".join(_format_value(entry, key, path) for entry in value)
     if isinstance(value, str | int | float):
         return str(value)
     raise ValueError(f"{path}: {key} must be a number, text, true, false, null or a list, got {type(value).__name__}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 OPTIONS = ("split", "depth", "root", "images", "labels")
+MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
+IMAGES_HELP = "picture files, or sources of pictures: folders, tables, tar shards, .npz arrays"
 SOURCE_HELP = "a folder with one sub-folder per identity, a table, tar shards or an .npz"
 
 
@@ -24,14 +26,23 @@ def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
     group = parser.add_argument_group("source options")
     options: dict[str, dict[str, Any]] = {
         "split": {"help": "use only this split of the source"},
-        "depth": {"type": int, "help": "folders: number of folder levels that name an identity (default: 1)"},
+        "depth": {
+            "type": int,
+            "help": "for folders: number of folder levels that make up the name of an identity (default: 1)",
+        },
         "root": {
             "metavar": "FOLDER",
-            "help": "tables and lists of pairs: folder to which the paths are relative (default: that of the file)",
+            "help": "for tables and lists of pairs: folder that contains the files (default: the folder of the table or list)",
         },
-        "images": {"metavar": "NAME", "help": "array (.npz) or column (table, saved dataset) of images"},
-        "labels": {"metavar": "NAME", "help": "array (.npz) or column (table, saved dataset) of labels"},
-        "skip-errors": {"action": "store_true", "help": "skip unreadable pictures or recordings, and list them"},
+        "images": {
+            "metavar": "NAME",
+            "help": "name of the array (.npz) or column (table, saved dataset) with the images",
+        },
+        "labels": {
+            "metavar": "NAME",
+            "help": "name of the array (.npz) or column (table, saved dataset) with the labels",
+        },
+        "skip-errors": {"action": "store_true", "help": "skip unreadable pictures or recordings and list them"},
     }
     for name, settings in options.items():
         if name not in omit:
@@ -40,16 +51,16 @@ def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
 
 def read_source_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of :func:`~hypersphere.data.open_source` that were given on the command line."""
-    found = {name: getattr(args, name, None) for name in OPTIONS}
-    given = {name: value for name, value in found.items() if value is not None}
+    values = {name: getattr(args, name, None) for name in OPTIONS}
+    given = {name: value for name, value in values.items() if value is not None}
     return given | ({"on_error": "skip"} if getattr(args, "skip_errors", False) else {})
 
 
 def print_skipped(skipped: Mapping[str, str]) -> None:
-    """Print one line to stderr for each sample that was left out, with its name and the reason.
+    """Print one line to stderr for each skipped sample.
 
     Args:
-        skipped: Name of the sample → reason.
+        skipped: The reason for each name of a sample.
     """
     from ..data.sources.source import list_skipped
 

@@ -1,19 +1,19 @@
-"""Output that cannot control the terminal: names of files and people may contain escape sequences."""
+"""Safe terminal output (names of files and people may contain escape sequences), and log messages."""
 
 import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 ALLOWED = "\n\t\r"
 
 
 def escape_controls(text: str) -> str:
-    r"""Return text with control characters written as escapes, so that a terminal shows them instead of obeying.
+    r"""Return text with control characters written as escapes, so that a terminal prints instead of executing them.
 
-    Line breaks, tabs and carriage returns stay.
+    Line breaks, tabs and carriage returns are kept.
 
     >>> escape_controls("a\x1b[31m.png\n")
     'a\\x1b[31m.png\n'
@@ -39,6 +39,28 @@ def escaped_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+def add_action(
+    actions: Any, name: str, text: str, example: str, aliases: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Add an action to a command, such as ``list`` to ``gallery``, and return its parser.
+
+    Args:
+        actions: The result of ``parser.add_subparsers``.
+        name: The name of the action.
+        text: The first line of its help.
+        example: A command line with this action.
+        aliases: Other names of the action.
+
+    >>> actions = argparse.ArgumentParser().add_subparsers()
+    >>> print(add_action(actions, "list", "list people", "hypersphere gallery list a.db").epilog)
+    example: hypersphere gallery list a.db
+    """
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=text, description=text, epilog=f"example: {example}", aliases=aliases
+    )
+    return parser
+
+
 def add_verbosity(parser: argparse.ArgumentParser) -> None:
     """Add ``--quiet`` and ``--verbose`` to a command and to each of its actions.
 
@@ -61,10 +83,10 @@ def add_verbosity(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def log_messages(args: argparse.Namespace) -> Iterator[None]:
-    """Write the messages of the library's loggers to stderr inside the block, as ``-q`` and ``-v`` demand.
+    """Write the messages of the library's loggers to stderr inside the block.
 
-    The loggers are named after the packages, such as ``hypersphere.training``. Without an option warnings are written,
-    with ``-q`` only errors, with ``-v`` also information, with ``-vv`` everything.
+    The loggers are named after the packages, such as ``hypersphere.training``. The lowest level written is WARNING;
+    ERROR with ``-q``, INFO with ``-v``, and DEBUG with ``-vv``.
 
     >>> with log_messages(argparse.Namespace(quiet=True, verbose=0)):
     ...     logging.getLogger("hypersphere.training").warning("not shown")
@@ -74,9 +96,8 @@ def log_messages(args: argparse.Namespace) -> Iterator[None]:
     logger = logging.getLogger("hypersphere")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    before, disabled = logger.level, logging.root.manager.disable
-    serves = args.command == "serve" if hasattr(args, "command") else False  # the service has handlers of its own
-    if not serves:
+    old_level, old_disable = logger.level, logging.root.manager.disable
+    if getattr(args, "command", None) != "serve":  # the service installs its own handlers
         logger.addHandler(handler)
         logger.setLevel(level)
     if getattr(args, "quiet", False):
@@ -85,8 +106,8 @@ def log_messages(args: argparse.Namespace) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(before)
-        logging.disable(disabled)
+        logger.setLevel(old_level)
+        logging.disable(old_disable)
 
 
 class _Escaping:
@@ -104,6 +125,6 @@ class _Escaping:
 
 
 def _is_control(c: str) -> bool:
-    # C0, DEL, C1, and the marks that turn the direction of text, which can disguise the end of a file's name.
+    # C0, DEL, C1, and the marks that change the direction of text, which can disguise the ending of a file name.
     code = ord(c)
     return code < 32 or 127 <= code < 160 or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069

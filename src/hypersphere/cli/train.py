@@ -30,14 +30,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_settings_option(parser)
     parser.add_argument("--trust", action="store_true", help="with --resume: allow the run to import your own code")
-    parser.add_argument("--fresh", action="store_true", help="delete a run in the output folder and start over")
+    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start over")
     parser.add_argument(
         "--keys", action="store_true", help="list every setting with its value and the values it accepts, then exit"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train to the end. Return 130 after an interruption, whose message says how to resume."""
+    """Train to the end. After an interruption, print how to resume and return 130."""
     from ..training import Experiment
 
     args.overrides = read_overrides(args)
@@ -50,13 +50,13 @@ def run(args: argparse.Namespace) -> int:
     if args.trust or any(":" in override for override in args.overrides):
         allow_current_folder()
     config = None if args.resume is not None else choose_recipe(args.recipe, args.size, args.overrides)
-    forked = args.resume is not None and args.output is not None
+    is_fork = args.resume is not None and args.output is not None
     if args.keys:
         print("\n".join(list_keys(config)))
         return 0
-    folder = args.output or (args.resume if config is None else _own_folder(config.name))
+    folder = args.output or (args.resume if config is None else _default_folder(config.name))
     try:
-        if forked:
+        if is_fork:
             experiment = Experiment.fork(args.resume, folder, changes, trust=args.trust)
         elif config is None:
             experiment = Experiment.resume(folder, trust=args.trust)
@@ -71,14 +71,14 @@ def run(args: argparse.Namespace) -> int:
     except ConnectionError as lost:
         raise ConnectionError(f"{lost}: hypersphere train --resume {folder}") from lost
     if experiment.main:
-        report(metrics, experiment.step, folder)
-        print(page(folder))
+        print_metrics(metrics, experiment.step, folder)
+        print(write_report_page(folder))
     experiment.accelerator.end_training()
     return 0
 
 
-def _own_folder(name: str) -> str:
-    """Return ``runs/NAME``; refuse a name that leads elsewhere."""
+def _default_folder(name: str) -> str:
+    """Return ``runs/NAME``; raise a ``ValueError`` if ``name`` is not the name of a single folder."""
     if (
         name in ("", ".", "..")
         or "\0" in name
@@ -101,18 +101,18 @@ def choose_recipe(name: str | None, size: Any, overrides: list[str]) -> Any:
 
 
 def allow_current_folder() -> None:
-    """Search the current folder too for your own code (``package.module:name``), after everything else."""
+    """Append the current folder to the import path, to find your own code (``package.module:name``)."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
 
 def list_keys(config: Any, chosen: Collection[str] = (), given: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for each key: its value, the accepted values, its meaning.
+    """Yield one line per key: its value, the accepted values and its meaning.
 
     Args:
         config: The settings, or their constructor call.
-        chosen: Keys whose values, with those of their arguments, are chosen from the data, so that defaults are not used.
-        given: Keys inside them that the user set.
+        chosen: Keys that are chosen from the data, with all their arguments. Their defaults are not printed.
+        given: Keys among them that the user set.
     """
     from ..config import as_call, keys
 
@@ -123,13 +123,13 @@ def list_keys(config: Any, chosen: Collection[str] = (), given: Collection[str] 
 
 
 def is_main_process() -> bool:
-    """Return whether this process is the first of several; only the first prints."""
+    """Return whether this process has rank 0, the only rank that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextlib.contextmanager
 def show_progress(trainer: Any, quiet: bool = False) -> Iterator[Any]:
-    """Show a progress bar with the step, the loss and the last metric, on the first process only."""
+    """Show a progress bar with the step, the loss and the last metric, on rank 0 only."""
     progress = require("rich.progress")
     columns = (
         progress.TextColumn("{task.description}"),
@@ -145,25 +145,25 @@ def show_progress(trainer: Any, quiet: bool = False) -> Iterator[Any]:
         task = bars.add_task(label, total=settings.steps, completed=trainer.step, loss="", measure="")
 
         def update(step: int, row: dict[str, Any]) -> None:
-            shown = {"loss": f"loss {row['loss']:.4g}"} if "loss" in row else {"measure": f"{name} {row[name]:.4g}"}
-            bars.update(task, completed=step, **shown)
+            fields = {"loss": f"loss {row['loss']:.4g}"} if "loss" in row else {"measure": f"{name} {row[name]:.4g}"}
+            bars.update(task, completed=step, **fields)
 
         yield update
 
 
-def page(folder: str) -> str:
-    """Write the report page of a run. Return where it is, or why there is none."""
+def write_report_page(folder: str) -> str:
+    """Write the report page of a run. Return a line with its path, or with the reason why it was not written."""
     from ..report.pages import FILE, write_page
     from ..training.run_folder import RunFolder
 
     RunFolder(folder).record(FILE)
     try:
         return f"Report page: {write_page(folder)}"
-    except (ImportError, ValueError) as error:  # the run itself is whole
+    except (ImportError, ValueError) as error:  # the run itself is complete
         return f"No report page: {error}"
 
 
-def report(metrics: dict[str, float], steps: int, folder: str) -> None:
+def print_metrics(metrics: dict[str, float], steps: int, folder: str) -> None:
     """Print the final metrics with their units, and the folder."""
     from ..training.results import format_measure
 

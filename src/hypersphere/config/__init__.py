@@ -1,4 +1,4 @@
-"""Settings whose values are constructor calls; names, arguments, types, defaults and help come from the classes."""
+"""Settings as constructor calls. Names, arguments, types, defaults and help texts come from the classes themselves."""
 
 from .allow_list import CONSTRUCTIBLE, list_constructible
 from .calls import Call, Key, as_call, assign, call, keys

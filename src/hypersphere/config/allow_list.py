@@ -1,16 +1,16 @@
-"""What a file may construct: the complete list of classes and functions that build networks, by the package that exports them.
+"""The complete list of classes and functions that a file may construct, grouped by the package that exports them.
 
 Embedder files, hub folders, adapters and run configurations describe objects as constructor calls. Reading such a file
-must never run code that its author chose. Therefore a name in a file is looked up here, and nowhere else, unless the
-caller passes ``trust=True``. Three rules keep the list safe:
+must never run code that its author chose. Therefore names in a file are looked up only in this list, unless the caller
+passes ``trust=True``. Three rules keep the list safe:
 
-1. A listed object only allocates memory and sets attributes when it is called. Nothing listed loads, parses, reads
-   settings, writes, fetches or calls an object by name. The one exception is a dataset of a run configuration, which
-   reads the local data that the configuration names.
-2. A name is accepted only in a slot whose declared type it builds (:func:`hypersphere.config.decode`).
+1. A listed object only allocates memory and sets attributes when it is called. No listed object loads, parses, reads
+   settings, writes, fetches or calls an object by name. The only exception: a dataset of a run configuration reads the
+   local data that the configuration names.
+2. A name is accepted only for a parameter whose declared type it builds (:func:`hypersphere.config.decode`).
 3. ``trust`` is an argument of the outermost caller. No listed object has such an argument, and a test checks it.
 
-A new public class can be used in files once its name is in this list.
+To make a new public class available in files, add its name to this list.
 """
 
 import functools
@@ -107,15 +107,16 @@ def list_constructible() -> frozenset[Callable[..., Any]]:
     >>> hs.objectives.ArcFace in list_constructible(), hs.training.from_json in list_constructible()
     (True, False)
     """
-    found = ((list_public(package), names) for package, names in CONSTRUCTIBLE.items())
-    # An older PyTorch lacks some optimizers.
-    return frozenset(public[name] for public, names in found for name in names if name in public)
+    listed = ((list_public(package), names) for package, names in CONSTRUCTIBLE.items())
+    # Older PyTorch versions lack some optimizers.
+    return frozenset(public[name] for public, names in listed for name in names if name in public)
 
 
 def is_constructible(target: Callable[..., Any]) -> bool:
     """Return whether a file may construct an object: ``target in list_constructible()``.
 
-    Packages that list the object's name are imported first, the others only if it is not found there.
+    The packages that list the object's name are imported first. All other packages are imported only if none of them
+    exports the object.
 
     Args:
         target: The class or function.

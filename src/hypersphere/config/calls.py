@@ -1,4 +1,4 @@
-"""Settings as constructor calls that are made later, and ``key.path=value``, which changes one argument."""
+"""Settings as deferred constructor calls, and ``key.path=value`` assignments that change one argument."""
 
 import dataclasses
 import functools
@@ -26,21 +26,21 @@ from .signatures import (
     parse,
 )
 
-# Errors that constructors which do not check their arguments raise on wrong ones.
+# Exceptions that a constructor without argument checks raises if an argument is wrong.
 WRONG_VALUES = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class Call:
-    """``target(**arguments)``, to be made by :meth:`build`; arguments may be calls themselves.
+    """A deferred call ``target(**arguments)``, made by :meth:`build`. Arguments may be calls themselves.
 
     Args:
         target: The class or function to call.
-        arguments: Its arguments by name. They are checked against the signature at once, so a wrong name or type is an
-            error where it is written. A ``functools.partial`` becomes a call.
+        arguments: Its arguments by name. They are checked against the signature immediately, so a wrong name or type
+            raises an error where the ``Call`` is created. A ``functools.partial`` becomes a call.
 
     Raises:
-        ValueError: If an argument is unknown or has another type.
+        ValueError: If an argument is unknown or has the wrong type.
 
     >>> from hypersphere.objectives import ArcFace
     >>> head = Call(ArcFace, {"m": 0.4})
@@ -71,7 +71,7 @@ class Call:
         return str(getattr(self.target, "__name__", type(self.target).__name__))
 
     def get(self, name: str) -> Any:
-        """Return an argument, or its default in the signature.
+        """Return the value of an argument, or its default if it is not set.
 
         Raises:
             ValueError: If the target has no such argument.
@@ -84,7 +84,7 @@ class Call:
         return known[name].default
 
     def replace(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> "Call":
-        """Return a copy with other arguments, nested ones by dotted keys.
+        """Return a copy with changed arguments. Dotted keys address the arguments of nested calls.
 
         >>> from hypersphere.objectives import ArcFace
         >>> Call(ArcFace, {"m": 0.4}).replace({"annealing.floor": 5.0}, scale=20.0).get("annealing").arguments
@@ -95,20 +95,20 @@ class Call:
     def build(self, **context: Any) -> Any:
         """Make the call.
 
-        Arguments that are calls are made first. Parameters of the target that are not set here are taken from ``context``
-        by their name, such as ``num_classes`` for a head or ``model`` for a regularizer.
+        Nested calls are made first. Parameters of the target that are not set are taken from ``context`` by name, such as
+        ``num_classes`` for a head or ``model`` for a regularizer.
 
         Raises:
-            ValueError: If the target refuses its arguments, with any exception type.
+            ValueError: If a required argument is missing, or the target raises an exception on its arguments.
         """
         known = parameters(self.target)
-        given = {name: value for name, value in context.items() if name in known}
-        given |= {name: _make(value, known[name], context) for name, value in self.arguments.items()}
-        missing = [name for name, parameter in known.items() if parameter.required and name not in given]
+        arguments = {name: value for name, value in context.items() if name in known}
+        arguments |= {name: _build_argument(value, known[name], context) for name, value in self.arguments.items()}
+        missing = [name for name, parameter in known.items() if parameter.required and name not in arguments]
         if missing:
             raise ValueError(f"{self.name} needs {', '.join(missing)}: set it, e.g. {missing[0]}=…")
         try:
-            return self.target(**given)
+            return self.target(**arguments)
         except WRONG_VALUES as error:
             if is_out_of_memory(error):
                 raise
@@ -118,14 +118,14 @@ class Call:
             ) from error
 
     def partial(self, **context: Any) -> Callable[..., Any]:
-        """Return a function that makes the call with further arguments: a factory of layers or heads."""
+        """Return the target with these arguments bound: a factory of layers or heads."""
         known = parameters(self.target)
-        given = {name: _make(value, known[name], context) for name, value in self.arguments.items()}
-        return functools.partial(self.target, **given)
+        arguments = {name: _build_argument(value, known[name], context) for name, value in self.arguments.items()}
+        return functools.partial(self.target, **arguments)
 
 
 def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
-    """Return ``Call(target, arguments)``, written like the call it stands for.
+    """Return ``Call(target, arguments)``; the arguments are passed as keywords.
 
     >>> from hypersphere.objectives import CosFace
     >>> call(CosFace, m=0.2).arguments
@@ -136,7 +136,7 @@ def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
 
 @dataclass(frozen=True)
 class Key:
-    """One row of the list of keys: path, current value, accepted values, and meaning.
+    """One row of the list of keys: path, current value, accepted values and help text.
 
     >>> from hypersphere.config import call, keys
     >>> key = next(keys(call(hs.training.StepRate, gamma=0.5)))
@@ -151,10 +151,13 @@ class Key:
 
 
 def as_call(value: Any) -> Call:
-    """Return a call as it is, or the call that makes a dataclass, runs a ``functools.partial`` or constructs a class.
+    """Convert a value to a :class:`Call`.
+
+    A call is returned unchanged. A dataclass instance becomes the call that recreates it, a ``functools.partial`` the call
+    that it would make, and a class or function a call without arguments.
 
     Raises:
-        ValueError: If a partial has positional arguments, which have no name in settings.
+        ValueError: If a partial has positional arguments, because settings need a name for each argument.
 
     >>> from hypersphere.config import as_call
     >>> as_call(hs.training.Selection(classes=16)).replace(per_class=1).build().per_class
@@ -175,12 +178,12 @@ def as_call(value: Any) -> Call:
 
 
 def assign(tree: Call, changes: Iterable[str] | Mapping[str, Any]) -> Call:
-    """Return a copy of the tree with some arguments changed.
+    """Return a copy of a tree of calls with some arguments changed.
 
     Args:
         tree: The call whose arguments change.
-        changes: ``key.path=value`` texts, carried out in their order, or Python values by dotted key. In both forms a name
-            stands for a class or function; Python values may also be the class itself, a call or a ``functools.partial``.
+        changes: ``key.path=value`` texts, applied in order, or Python values by dotted key. Both forms accept the name of
+            a class or function. Python values may also be the class itself, a call or a ``functools.partial``.
 
     Raises:
         ValueError: If a key is unknown or a value is not accepted. The message names the key.
@@ -196,9 +199,8 @@ def assign(tree: Call, changes: Iterable[str] | Mapping[str, Any]) -> Call:
     ValueError: there is no key scal: ArcFace has ...; did you mean scale?
     """
     if isinstance(changes, Mapping):
-        for key, value in sorted(
-            changes.items(), key=lambda change: change[0].count(".")
-        ):  # a part before its arguments
+        # Assign a nested call before its arguments.
+        for key, value in sorted(changes.items(), key=lambda change: change[0].count(".")):
             tree = _assign(tree, key.split("."), value, key)
         return tree
     for assignment in changes:
@@ -212,7 +214,7 @@ def assign(tree: Call, changes: Iterable[str] | Mapping[str, Any]) -> Call:
 def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[Key]:
     """List every key of a tree that can be set, in the order of the signatures.
 
-    Required arguments, and arguments that a slot declares as ``given``, are left out.
+    Required arguments that are not set, and arguments that :class:`Kind` declares as ``given``, are left out.
 
     >>> from hypersphere.config import call, keys
     >>> [f"{key.path}={key.value}" for key in keys(call(hs.training.StepRate, gamma=0.5))]
@@ -223,25 +225,24 @@ def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[
             continue
         value, path = tree.get(name), f"{prefix}{name}"
         inner = as_call(value) if _is_call(value) else None
-        shown = inner.name if inner is not None else value
         accepted = describe_accepted(parameter)
         if _is_sequence(parameter) and (
             get_kind(parameter.annotation) or list_bases(entry_annotation(parameter.annotation))
         ):
             accepted += f"; several are written {path}.0=…, {path}.1=…"
-        yield Key(path, shown, accepted, parameter.help)
+        yield Key(path, value if inner is None else inner.name, accepted, parameter.help)
         if inner is not None:
             kind = get_kind(parameter.annotation)
             yield from keys(inner, f"{path}.", given if kind is None else kind.given)
 
 
 def describe_accepted(parameter: Parameter) -> str:
-    """Describe what a parameter accepts: a type, or the list of names that a settings file may use."""
+    """Describe the values that a parameter accepts: a type, or the names that a settings file may use."""
     kind = get_kind(parameter.annotation)
-    found = [(base, _order_packages(parameter), None) for base in list_bases(parameter.annotation)]
-    wanted = [(kind.base, kind.packages, kind.takes)] if kind else found
-    named = [find_builders(base, packages, takes) for base, packages, takes in wanted if base is not object]
-    names = [name for known in named for name, builder in known.items() if "." not in name and _is_offered(builder)]
+    bases = [(base, _order_packages(parameter), None) for base in list_bases(parameter.annotation)]
+    queries = [(kind.base, kind.packages, kind.takes)] if kind else bases
+    builders = [find_builders(base, packages, takes) for base, packages, takes in queries if base is not object]
+    names = [name for known in builders for name, builder in known.items() if "." not in name and _is_offered(builder)]
     plain = [
         option for option in list_options(parameter.annotation) if not list_bases(option) and get_kind(option) is None
     ]
@@ -250,15 +251,15 @@ def describe_accepted(parameter: Parameter) -> str:
 
 
 def read(value: Any, parameter: Parameter, path: str) -> Any:
-    """Return the value that text or a Python object stands for in a slot.
+    """Convert text or a Python object to a value of a parameter.
 
     Args:
         value: Text as on the command line, or an object: a plain value, a call, a class, a function or a partial.
-        parameter: The slot.
-        path: The name of the slot in messages.
+        parameter: The parameter.
+        path: The name of the parameter in messages.
 
     Raises:
-        ValueError: If the slot does not accept it.
+        ValueError: If the parameter does not accept the value.
     """
     if isinstance(value, str):
         return _read_text(value, parameter, path)
@@ -271,7 +272,7 @@ def read(value: Any, parameter: Parameter, path: str) -> Any:
 
 
 def _read_text(text: str, parameter: Parameter, path: str) -> Any:
-    """Return the value that text stands for: a plain value if the annotation accepts one, otherwise a call by name."""
+    """Convert text to a plain value if the annotation accepts one, otherwise to a call of the class or function it names."""
     kind = get_kind(parameter.annotation)
     if kind is not None:
         if type(None) in list_options(parameter.annotation) and text.lower() in ("none", "null"):
@@ -281,16 +282,15 @@ def _read_text(text: str, parameter: Parameter, path: str) -> Any:
         return Call(
             import_target(text, path) if ":" in text else look_up(text, kind.base, kind.packages, path, kind.takes)
         )
-    wanted = list_bases(parameter.annotation)
-    classes = tuple(base for base in wanted if base is not object)
-    if classes and text in find_builders(
-        classes, _order_packages(parameter)
-    ):  # where text is accepted too, a public name is the class
+    bases = list_bases(parameter.annotation)
+    classes = tuple(base for base in bases if base is not object)
+    # A public name means the class, even if the annotation also accepts text.
+    if classes and text in find_builders(classes, _order_packages(parameter)):
         return Call(look_up(text, classes, _order_packages(parameter), path))
     try:
         return check_value(parse(text, parameter.annotation), parameter.annotation, path)
     except ValueError:
-        if not wanted or not text.replace(".", "").replace(":", "").isidentifier():
+        if not bases or not text.replace(".", "").replace(":", "").isidentifier():
             raise
     return Call(
         import_target(text, path) if ":" in text else look_up(text, classes or object, _order_packages(parameter), path)
@@ -298,6 +298,7 @@ def _read_text(text: str, parameter: Parameter, path: str) -> Any:
 
 
 def _assign(node: Call, path: list[str], value: Any, full: str) -> Call:
+    """Return a copy of ``node`` with the argument at ``path`` changed; ``full`` is the complete key in messages."""
     name, *rest = path
     known = parameters(node.target)
     if name not in known:
@@ -310,53 +311,51 @@ def _assign(node: Call, path: list[str], value: Any, full: str) -> Call:
     if rest and _is_sequence(parameter) and (rest[0].isdigit() or isinstance(current, tuple | list)):
         result = _assign_entry(parameter, current, rest, value, full)
     elif rest:
-        result = _assign(_inner(parameter, current, full, len(rest)), rest, value, full)
+        result = _assign(_get_inner_call(parameter, current, full, len(rest)), rest, value, full)
     else:
         result = read(value, parameter, full)
     return Call(node.target, {**node.arguments, name: result})
 
 
 def _assign_entry(parameter: Parameter, current: Any, path: list[str], value: Any, full: str) -> tuple[Any, ...]:
-    """Change one entry of a list, or append one. The number may be left out if there is one entry."""
+    """Change one entry of a list, or append one. The index may be omitted if the list has exactly one entry."""
     entries = list(current) if isinstance(current, tuple | list) else [] if current is None else [current]
     if not path[0].isdigit():
         if len(entries) != 1:
             parts = full.split(".")
-            at = len(parts) - len(path)
-            numbered = ".".join([*parts[:at], "0", *parts[at:]])
-            raise ValueError(f"{full}: there are {len(entries)} entries, so write which one, such as {numbered}")
+            depth = len(parts) - len(path)
+            numbered = ".".join([*parts[:depth], "0", *parts[depth:]])
+            raise ValueError(f"{full}: there are {len(entries)} entries, so add an index, such as {numbered}")
         path = ["0", *path]
     index = int(path[0])
     if index > len(entries):
         raise ValueError(f"{full}: there are {len(entries)} entries, so the next is {len(entries)}, got {index}")
-    one = Parameter(parameter.name, entry_annotation(parameter.annotation), None)
-    before = entries[index] if index < len(entries) else None
+    entry = Parameter(parameter.name, entry_annotation(parameter.annotation), None)
+    previous = entries[index] if index < len(entries) else None
     if path[1:]:
-        changed: Any = _assign(_inner(one, before, full, len(path) - 1), path[1:], value, full)
+        changed: Any = _assign(_get_inner_call(entry, previous, full, len(path) - 1), path[1:], value, full)
     else:
-        changed = read(value, one, full)
+        changed = read(value, entry, full)
     return (*entries[:index], changed, *entries[index + 1 :])
 
 
-def _inner(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
-    """Return the call inside a parameter: the current one, or the default class for an empty slot."""
+def _get_inner_call(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
+    """Return the call that a parameter holds; for an empty parameter, a call of its default class."""
     if _is_call(current):
         return as_call(current)
-    kind, wanted = get_kind(parameter.annotation), list_bases(parameter.annotation)
+    kind = get_kind(parameter.annotation)
     if kind is not None and kind.start is not None:
         return Call(kind.start)
-    for base in wanted:
+    for base in list_bases(parameter.annotation):
         known = find_builders(base, _order_packages(parameter)) if inspect.isclass(base) and base is not object else {}  # type: ignore[arg-type]
-        if base in known.values():
-            return Call(base)
-        if dataclasses.is_dataclass(base):
+        if base in known.values() or dataclasses.is_dataclass(base):
             return Call(base)  # type: ignore[arg-type]
     slot = ".".join(full.split(".")[:-depth])
     raise ValueError(f"{full} cannot be set before {slot}, which is {describe_accepted(parameter)}")
 
 
 def _is_offered(builder: Callable[..., Any]) -> bool:
-    """Return whether a settings file may construct it. Classes of other packages are offered too, although the allow list lacks them."""
+    """Return whether help texts list a builder: a settings file may construct it, or another package provides it."""
     return is_constructible(builder) or not str(builder.__module__).startswith("hypersphere.")
 
 
@@ -374,10 +373,10 @@ def _order_packages(parameter: Parameter) -> tuple[str, ...]:
     return tuple(sorted(list_packages(), key=lambda package: not package.rpartition(".")[2].startswith(word)))
 
 
-def _make(value: Any, parameter: Parameter, context: Mapping[str, Any]) -> Any:
-    """Convert an argument for the target: a call is passed on, becomes a factory, or is made."""
+def _build_argument(value: Any, parameter: Parameter, context: Mapping[str, Any]) -> Any:
+    """Convert an argument for the target. A call is passed on, becomes a factory or is made, depending on the annotation."""
     if isinstance(value, tuple | list):
-        return type(value)(_make(item, parameter, context) for item in value)
+        return type(value)(_build_argument(item, parameter, context) for item in value)
     if not isinstance(value, Call) or is_deferred(parameter.annotation):
         return value
     return value.partial(**context) if accepts_callable(parameter.annotation) else value.build(**context)

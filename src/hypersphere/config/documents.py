@@ -1,4 +1,4 @@
-"""Trees of calls as JSON and back, and the settings in which two of them differ."""
+"""Conversion of trees of calls to JSON and back, and comparison of two trees."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,10 +25,16 @@ NAME = "call"
 
 
 def encode(value: Any, *, defaults: bool = False, given: tuple[str, ...] = ()) -> Any:
-    """Return a tree as JSON values: a call is an object with its name under ``call`` and its arguments.
+    """Convert a tree of calls to JSON values. A call becomes an object with its name under ``call`` and its arguments.
 
-    With ``defaults`` every argument that is left at a plain default is written out, so that the text does not change its
-    meaning when a default does; not those that are ``given`` by the surroundings.
+    Args:
+        value: The tree.
+        defaults: Also write arguments that are left at a plain default. The document then keeps its meaning when a
+            default changes.
+        given: Names of arguments whose defaults are never written, because the caller of :meth:`Call.build` provides them.
+
+    Raises:
+        ValueError: If the tree contains an object that is neither a plain value nor a call.
 
     >>> from hypersphere.objectives import ArcFace
     >>> encode(Call(ArcFace, {"m": 0.4}))
@@ -39,7 +45,7 @@ def encode(value: Any, *, defaults: bool = False, given: tuple[str, ...] = ()) -
         known = parameters(call.target)
         written = {NAME: spell_target(call.target)}
         for name, parameter in known.items():
-            if name in call.arguments or (defaults and name not in given and _plain_default(parameter)):
+            if name in call.arguments or (defaults and name not in given and _has_plain_default(parameter)):
                 inner = check_value(call.get(name), parameter.annotation, name)
                 kind = get_kind(parameter.annotation)
                 written[name] = encode(inner, defaults=defaults, given=given if kind is None else kind.given)
@@ -60,17 +66,18 @@ def encode(value: Any, *, defaults: bool = False, given: tuple[str, ...] = ()) -
 def decode(value: Any, parameter: Parameter, path: str, *, trust: bool = False) -> Any:
     """Return the tree that :func:`encode` wrote.
 
-    Without ``trust`` a call may name only what :mod:`hypersphere.config.allow_list` lists, and only in a slot whose
-    declared type it builds. A name outside the library (``package.module:name``) is imported only with ``trust``.
+    Without ``trust`` a call may name only objects listed in :mod:`hypersphere.config.allow_list`, and only for a parameter
+    whose declared type they build. A name outside the library (``package.module:name``) is imported only with ``trust``.
 
     Args:
         value: JSON values.
-        parameter: The slot that the value is for.
-        path: The name of the slot in messages.
-        trust: Run code that the content names. Pass what the outermost caller was given, never a part of the content.
+        parameter: The parameter that receives the value.
+        path: The name of the parameter in messages.
+        trust: Whether to run code that the content names. Pass on the argument of the outermost caller; never take the
+            value from the content.
 
     Raises:
-        ValueError: If a name or an argument is unknown or not allowed, or a value has another type.
+        ValueError: If a name or an argument is unknown or not allowed, or a value has the wrong type.
 
     >>> from hypersphere.config import Parameter, decode
     >>> slot = Parameter("head", torch.nn.Module, None)
@@ -104,59 +111,59 @@ def decode_arguments(target: Any, values: Any, path: str = "", *, trust: bool = 
         raise ValueError(f"{path or 'a config'} must be an object with keys, got {values!r}")
     known = parameters(target)
     name = getattr(target, "__name__", str(target))
-    found = {}
+    arguments = {}
     for key, item in values.items():
         if key == NAME:
             continue
         full = f"{path}.{key}".lstrip(".")
         if key not in known:
             raise ValueError(f"there is no key {full}: {name} has {', '.join(known)}{suggest(key, known)}")
-        found[key] = decode(item, known[key], full, trust=trust)
-    return found
+        arguments[key] = decode(item, known[key], full, trust=trust)
+    return arguments
 
 
 def remove_locations(value: Any) -> Any:
-    """Return a JSON tree in which no name depends on where a class lives or whether it was renamed.
+    """Return a JSON tree whose names do not change when a class moves or is renamed.
 
-    Names of the library are replaced by the oldest name in ``ALIASES``. Import paths (``module:name``) are left out.
+    Names of the library are replaced by the oldest name in ``ALIASES``. Import paths (``module:name``) become empty.
 
     Args:
-        value: What :func:`encode` returned.
+        value: The JSON tree returned by :func:`encode`.
 
     >>> from hypersphere.config import remove_locations
     >>> remove_locations({"call": "my.package:Net", "width": 3})
     {'call': '', 'width': 3}
     """
     if isinstance(value, dict):
-        found = {key: remove_locations(item) for key, item in value.items()}
+        result = {key: remove_locations(item) for key, item in value.items()}
         if isinstance(value.get(NAME), str):
             oldest = {new: old for old, new in reversed(ALIASES.items())}
-            found[NAME] = "" if ":" in value[NAME] else oldest.get(value[NAME], value[NAME])
-        return found
+            result[NAME] = "" if ":" in value[NAME] else oldest.get(value[NAME], value[NAME])
+        return result
     return [remove_locations(item) for item in value] if isinstance(value, list) else value
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Flatten a JSON tree into one level with keys joined by dots; the name of a call is the value of its own key.
+    """Flatten a JSON tree into one level with dotted keys. The key of a call holds the name of the call.
 
     >>> flatten({"steps": 3, "head": {"call": "ArcFace", "m": 0.4}})
     {'steps': 3, 'head': 'ArcFace', 'head.m': 0.4}
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, item in value.items():
         path = f"{prefix}{key}"
         if isinstance(item, dict):
-            found |= {path: item[NAME]} if NAME in item else {}
-            found |= flatten({k: v for k, v in item.items() if k != NAME}, f"{path}.")
+            flat |= {path: item[NAME]} if NAME in item else {}
+            flat |= flatten({k: v for k, v in item.items() if k != NAME}, f"{path}.")
         elif isinstance(item, list) and any(isinstance(entry, dict) for entry in item):
-            found |= flatten({str(i): entry for i, entry in enumerate(item)}, f"{path}.")
+            flat |= flatten({str(i): entry for i, entry in enumerate(item)}, f"{path}.")
         else:
-            found[path] = item
-    return found
+            flat[path] = item
+    return flat
 
 
 def list_differences(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
-    """List the settings that differ between two trees, by key; None if a tree has no such setting.
+    """Return the settings that differ between two trees as ``{key: (one, other)}``. None stands for a missing setting.
 
     >>> from hypersphere.config import call, list_differences
     >>> list_differences(call(hs.objectives.ArcFace, m=0.4), call(hs.objectives.ArcFace, m=0.3))
@@ -184,16 +191,16 @@ def _decode_call(value: dict[str, Any], parameter: Parameter, path: str, trust: 
 
 
 def _find_target(name: str, parameter: Parameter, path: str, trust: bool) -> Callable[..., Any]:
-    """Return what ``name`` stands for in this slot.
+    """Return the class or function that ``name`` means for this parameter.
 
-    A slot without a declared type takes no call from a file, and a slot with one takes only what builds that type and
-    is listed in :mod:`hypersphere.config.allow_list`.
+    Without ``trust``, a parameter without a declared type accepts no call. A parameter with a declared type accepts only
+    objects that build this type and are listed in :mod:`hypersphere.config.allow_list`.
     """
-    kind, wanted = get_kind(parameter.annotation), list_bases(parameter.annotation)
+    kind, bases = get_kind(parameter.annotation), list_bases(parameter.annotation)
     if kind is not None:
         target = look_up(name, kind.base, kind.packages, path, kind.takes)
-    elif wanted:
-        classes = tuple(base for base in wanted if base is not object)
+    elif bases:
+        classes = tuple(base for base in bases if base is not object)
         target = look_up(
             name, classes or list_results(parameter.annotation) or object, _order_packages(parameter), path
         )
@@ -208,7 +215,7 @@ def _find_target(name: str, parameter: Parameter, path: str, trust: bool) -> Cal
     return target
 
 
-def _plain_default(parameter: Parameter) -> bool:
+def _has_plain_default(parameter: Parameter) -> bool:
     default = parameter.default
     if default is MISSING or default is OWN:
         return False

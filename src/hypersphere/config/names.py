@@ -1,4 +1,4 @@
-"""Names of classes and functions in configurations: resolving a name, and finding the name of an object.
+"""Names of classes and functions in configurations: look up a name, and find the name of an object.
 
 A configuration writes ``ArcFace``, not an import path, so a class can move between modules without breaking files. Names
 are looked up in the public packages of this library and of torch, and in packages that other distributions register
@@ -38,12 +38,12 @@ OWN_PACKAGES = (
     "torch.optim",
     "torch.nn",
 )
-# Former names in files, and the current names. A test keeps the table complete.
+# Former name → current name, for files written before a class was renamed. A test keeps the table complete.
 ALIASES: dict[str, str] = {"Preprocessing": "PicturePreprocessing"}
 
 
 def list_packages() -> tuple[str, ...]:
-    """Return the packages in which names are looked up: our own, then those registered through entry points.
+    """Return the packages in which names are looked up: those of this library and torch, then those from entry points.
 
     >>> from hypersphere.config import list_packages
     >>> "hypersphere.objectives" in list_packages()
@@ -59,11 +59,11 @@ def _list_registered() -> tuple[str, ...]:
 
 @functools.cache
 def list_public(package: str) -> Mapping[str, Any]:
-    """Return the public classes and functions of a module by name."""
+    """Return the public classes and functions of a package by name."""
     module = importlib.import_module(package)
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
-    found = {name: getattr(module, name) for name in names}
-    return {name: value for name, value in found.items() if callable(value) and not inspect.ismodule(value)}
+    values = {name: getattr(module, name) for name in names}
+    return {name: value for name, value in values.items() if callable(value) and not inspect.ismodule(value)}
 
 
 @functools.cache
@@ -72,41 +72,42 @@ def find_builders(
 ) -> Mapping[str, Callable[..., Any]]:
     """Return the public classes derived from ``base`` and the functions that return one, by name.
 
-    A name that two packages use for different objects is also listed as ``package.Name``. Alone it means the first.
+    Every object is also listed as ``package.Name``. If two packages use the same name for different objects, the name alone
+    means the object of the first package.
 
     Args:
         base: A class or a tuple of classes.
-        packages: Where to look. The default is :func:`list_packages`.
-        takes: If given, keep only what has an argument of this name, such as ``model``.
+        packages: Packages to search. None means :func:`list_packages`.
+        takes: If set, keep only objects with an argument of this name, such as ``model``.
 
     >>> from hypersphere.config import find_builders
     >>> from hypersphere.objectives.margins import Margin
     >>> "AdditiveAngle" in find_builders(Margin), "ArcFace" in find_builders(Margin)
     (True, False)
     """
-    found: dict[str, Callable[..., Any]] = {}
+    builders: dict[str, Callable[..., Any]] = {}
     for package in list_packages() if packages is None else packages:
         for name, value in list_public(package).items():
-            if _builds(value, base) and (takes is None or takes in parameters(value)):
-                found.setdefault(name, value)
-                found[f"{package.rpartition('.')[2]}.{name}"] = value
-    return found
+            if _is_builder(value, base) and (takes is None or takes in parameters(value)):
+                builders.setdefault(name, value)
+                builders[f"{package.rpartition('.')[2]}.{name}"] = value
+    return builders
 
 
 def look_up(
     name: str, base: Any, packages: Iterable[str] | None, path: str, takes: str | None = None
 ) -> Callable[..., Any]:
-    """Return the class or function of a name.
+    """Return the class or function that has a name.
 
     Args:
         name: A public name, a name ``package.Name``, or a former name listed in ``ALIASES``.
-        base: What it must build.
-        packages: Where to look. None means :func:`list_packages`.
+        base: The class that it must build.
+        packages: Packages to search. None means :func:`list_packages`.
         path: The name of the setting in messages.
-        takes: If given, an argument that it must have.
+        takes: If set, the name of an argument that it must have.
 
     Raises:
-        ValueError: If there is no such name. The message lists the names there are and the nearest one.
+        ValueError: If the name is unknown. The message lists the known names and suggests the nearest one.
 
     >>> from hypersphere.config import look_up
     >>> look_up("CosFace", torch.nn.Module, ["hypersphere.objectives"], "head").__name__
@@ -125,7 +126,7 @@ def look_up(
 
 
 def import_target(name: str, path: str) -> Callable[..., Any]:
-    """Import ``package.module:name``, a class or function of the user's own.
+    """Import a class or function outside the library from ``package.module:name``.
 
     Args:
         name: The module, a colon, and the name inside it.
@@ -155,7 +156,7 @@ def import_target(name: str, path: str) -> Callable[..., Any]:
 
 
 def spell_target(target: Callable[..., Any]) -> str:
-    """Return how a class or function is written in a configuration.
+    """Return the name of a class or function in a configuration.
 
     Args:
         target: A class or function.
@@ -178,7 +179,7 @@ def spell_target(target: Callable[..., Any]) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean …?"`` with the nearest known name, or an empty string if none is near.
+    """Return ``"; did you mean …?"`` with the nearest known name, or an empty string if no known name is similar.
 
     >>> suggest("ArcFac", ["ArcFace", "CosFace"])
     '; did you mean ArcFace?'
@@ -188,16 +189,17 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[close[0]]}?" if close else ""
 
 
-def _builds(value: Any, base: Any) -> bool:
+def _is_builder(value: Any, base: Any) -> bool:
+    """Return whether a value is a concrete subclass of ``base`` or a function annotated to return one."""
     if base is Any or base is object:
         return True
     if inspect.isclass(value):
-        return _derives(value, base) and not inspect.isabstract(value)
-    made = read_annotations(value).get("return")
-    return inspect.isclass(made) and _derives(made, base)
+        return _is_subclass(value, base) and not inspect.isabstract(value)
+    result = read_annotations(value).get("return")
+    return inspect.isclass(result) and _is_subclass(result, base)
 
 
-def _derives(kind: type, base: Any) -> bool:
+def _is_subclass(kind: type, base: Any) -> bool:
     try:
         return issubclass(kind, base)
     except TypeError:  # a protocol with data members does not support issubclass

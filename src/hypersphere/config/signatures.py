@@ -21,12 +21,15 @@ MISSING = inspect.Parameter.empty
 UNIONS = (types.UnionType, typing.Union)
 SEQUENCES = (tuple, list, set, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 PLAIN = (bool, int, float, str, type(None))
-NEVER_BUILT = (type, collections.abc.Mapping, collections.abc.Iterator)
-NOT_BUILT = (Any, *PLAIN, *SEQUENCES, dict, torch.dtype, torch.device, torch.Tensor)
+# Types that no call in a settings file builds.
+NOT_BUILT = (
+    *(Any, *PLAIN, *SEQUENCES, dict, torch.dtype, torch.device, torch.Tensor),
+    *(type, collections.abc.Mapping, collections.abc.Iterator),
+)
 
 
 class Own:
-    """A marker for a default that only the target knows, because it passes the option on."""
+    """The marker for an unknown default: the target passes the option on, so its signature does not contain the default."""
 
     def __repr__(self) -> str:
         return "(its own)"
@@ -65,25 +68,25 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
     {'size': ('int', True), 'm': ('float', False)}
     """
     function = _get_function(target)
-    kinds = read_annotations(function)
-    above = [cls for cls in reversed(target.__mro__) if cls is not object] if inspect.isclass(target) else [target]
-    texts = {name: text for cls in above for name, text in _read_help(cls).items()}
-    found: dict[str, Parameter] = {}
-    signed = list(inspect.signature(function).parameters.items())
-    for name, parameter in signed[inspect.isclass(target) :]:  # a constructor without its self
+    annotations = read_annotations(function)
+    documented = [cls for cls in reversed(target.__mro__) if cls is not object] if inspect.isclass(target) else [target]
+    texts = {name: text for owner in documented for name, text in _read_help(owner).items()}
+    result: dict[str, Parameter] = {}
+    signature = list(inspect.signature(function).parameters.items())
+    for name, parameter in signature[inspect.isclass(target) :]:  # skip the self of a constructor
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             continue
-        hint = kinds.get(name, Any)
+        hint = annotations.get(name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
-            passed = _read_unpacked(hint) or _read_inherited(target)
-            found |= {key: value for key, value in passed.items() if key not in found}
+            options = _read_unpacked(hint) or _read_inherited(target)
+            result |= {key: value for key, value in options.items() if key not in result}
         else:
-            found[name] = Parameter(name, hint, _get_default(target, parameter), texts.get(name, ""))
-    return found
+            result[name] = Parameter(name, hint, _get_default(target, parameter), texts.get(name, ""))
+    return result
 
 
 def summary(target: Callable[..., Any]) -> str:
-    """Return the first sentence of the docstring.
+    """Return the first paragraph of the docstring on one line.
 
     >>> from hypersphere.config import summary
     >>> summary(hs.training.ConstantRate)
@@ -109,19 +112,18 @@ def _get_default(target: Callable[..., Any], parameter: inspect.Parameter) -> An
 
 
 def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, each evaluated separately; one that cannot be evaluated is ``Any``."""
-    while hasattr(
-        function, "__wrapped__"
-    ):  # functions wrapped by the shape checks of the tests keep their annotations inside
+    """Return the annotations of a function. Each is evaluated separately and becomes ``Any`` if that fails."""
+    # The shape checks of the tests wrap functions; only the wrapped function has the annotations.
+    while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for name, hint in getattr(function, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: hint}, __module__=function.__module__)
         try:
-            found |= typing.get_type_hints(holder, getattr(function, "__globals__", None), include_extras=True)
-        except (NameError, TypeError):  # an annotation that cannot be evaluated accepts anything
-            found[name] = Any
-    return found
+            annotations |= typing.get_type_hints(holder, getattr(function, "__globals__", None), include_extras=True)
+        except (NameError, TypeError):
+            annotations[name] = Any
+    return annotations
 
 
 def _read_unpacked(hint: Any) -> dict[str, Parameter]:
@@ -131,12 +133,12 @@ def _read_unpacked(hint: Any) -> dict[str, Parameter]:
     if not is_typeddict(hint) and not hasattr(hint, "__required_keys__"):
         return {}
     texts = _read_help(hint)
-    kinds = typing.get_type_hints(hint, include_extras=True)
-    return {name: Parameter(name, kind, OWN, texts.get(name, "")) for name, kind in kinds.items()}
+    annotations = typing.get_type_hints(hint, include_extras=True)
+    return {name: Parameter(name, kind, OWN, texts.get(name, "")) for name, kind in annotations.items()}
 
 
 def _read_inherited(target: Any) -> dict[str, Parameter]:
-    """Return the arguments that un-annotated ``**options`` accept: those of the base class."""
+    """Return the arguments that ``**options`` without an annotation accepts: the arguments of the base class."""
     if not inspect.isclass(target):
         return {}
     parent = next((cls for cls in target.__mro__[1:] if "__init__" in vars(cls) and cls is not object), None)
@@ -148,27 +150,31 @@ def _read_help(target: Any) -> dict[str, str]:
     text = inspect.getdoc(target) or ""
     if inspect.isclass(target) and target.__init__.__doc__ and "Args:" not in text:  # type: ignore[misc]
         text += "\n" + inspect.cleandoc(target.__init__.__doc__)  # type: ignore[misc]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     names: list[str] = []
     for line in text.splitlines():
         match = re.match(r"^\s*(?:- )?((?:``)?\*{0,2}\w+(?:``)?(?:, (?:``)?\w+(?:``)?)*): (.+)$", line)
         if match:
             names = [name.strip("`* ") for name in match.group(1).split(",")]
-            found |= dict.fromkeys(names, match.group(2))
+            texts |= dict.fromkeys(names, match.group(2))
         elif names and re.match(r"^\s{4,}\S", line):
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
         else:
             names = []
-    return found
+    return texts
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The type that a deferred call must build: ``Annotated[Call, Kind(base, packages, start)]`` is a slot of a config.
+    """The type that a deferred call must build. Annotate a parameter with ``Annotated[Call, Kind(base, packages, start)]``.
 
-    ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice; ``takes`` leaves
-    only what has an argument of this name. ``given`` names the arguments that come from the surroundings when the call is made,
-    here and in the calls inside it: they are not listed as keys, and their defaults are not part of a config.
+    Args:
+        base: The class that the call must build.
+        packages: Packages in which names are looked up. None means :func:`list_packages`.
+        start: The class or function to call when a key inside an empty parameter is set.
+        takes: If set, accept only objects with an argument of this name.
+        given: Names of arguments that the caller of :meth:`Call.build` provides, for this call and the calls nested in it.
+            They are not listed as keys, and their defaults are not written to a config.
 
     >>> from hypersphere.config import Call, Kind, assign, call
     >>> def trained(rate: Annotated[Call, Kind(hs.training.Schedule, ("hypersphere.training",))]): ...
@@ -184,12 +190,12 @@ class Kind:
 
 
 def is_deferred(annotation: Any) -> bool:
-    """Return whether a parameter accepts a call that is made later."""
+    """Return whether a parameter accepts a deferred call."""
     return get_kind(annotation) is not None
 
 
 def get_kind(annotation: Any) -> Kind | None:
-    """Return the :class:`Kind` of a slot, also of an optional slot or of the entries of a tuple."""
+    """Return the :class:`Kind` in an annotation, in a member of a union or in the entries of a sequence; None if there is none."""
     for option in list_options(annotation):
         if typing.get_origin(option) is Annotated:
             for extra in typing.get_args(option)[1:]:
@@ -210,41 +216,41 @@ def list_options(annotation: Any) -> tuple[Any, ...]:
 
 
 def accepts_callable(annotation: Any) -> bool:
-    """Return whether an annotation asks for a factory instead of the object that it makes."""
-    wanted = list_options(annotation)
-    return any(_is_callable(option) for option in wanted) and not any(
-        inspect.isclass(option) and option not in PLAIN and not _is_callable(option) for option in wanted
+    """Return whether an annotation accepts a factory but not an object built by it."""
+    options = list_options(annotation)
+    return any(_is_callable(option) for option in options) and not any(
+        inspect.isclass(option) and option not in PLAIN and not _is_callable(option) for option in options
     )
 
 
 def list_bases(annotation: Any) -> tuple[Any, ...]:
-    """Return the classes of the objects or factories that a parameter accepts; none if it accepts only plain values."""
-    found: list[Any] = []
+    """Return the classes whose objects a parameter accepts, and ``object`` for a factory. Plain values add no class."""
+    bases: list[Any] = []
     for option in list_options(annotation):
         if _is_callable(option):
-            found.append(object)
+            bases.append(object)
         else:
-            made = typing.get_origin(option) or option  # Dataset[Tensor] asks for a Dataset
-            if inspect.isclass(made) and made not in NOT_BUILT and made not in NEVER_BUILT:
-                found.append(made)
-    return tuple(found)
+            base = typing.get_origin(option) or option  # Dataset[Tensor] means Dataset
+            if inspect.isclass(base) and base not in NOT_BUILT:
+                bases.append(base)
+    return tuple(bases)
 
 
 def list_results(annotation: Any) -> tuple[type, ...]:
     """Return the classes that a factory of this annotation builds: ``Callable[..., Module]`` builds a ``Module``.
 
-    A factory of tensors is a module here, because a file can name no plain function of tensors.
+    A callable that returns tensors counts as a ``Module``, because a file cannot name a plain function of tensors.
     """
-    found = []
+    results = []
     for option in list_options(annotation):
         if typing.get_origin(option) is collections.abc.Callable:
-            made = typing.get_args(option)[-1]
-            found.append(torch.nn.Module if made is torch.Tensor else made)
-    return tuple(made for made in found if inspect.isclass(made) and made is not object)
+            result = typing.get_args(option)[-1]
+            results.append(torch.nn.Module if result is torch.Tensor else result)
+    return tuple(result for result in results if inspect.isclass(result) and result is not object)
 
 
 def entry_annotation(annotation: Any) -> Any:
-    """Return the annotation of the entries of a sequence, or the annotation itself if it is not one."""
+    """Return the annotation of the entries of a sequence, or the annotation itself if it is not a sequence."""
     for option in list_options(annotation):
         if typing.get_origin(option) in SEQUENCES and typing.get_args(option):
             return typing.get_args(option)[0]
@@ -252,41 +258,43 @@ def entry_annotation(annotation: Any) -> Any:
 
 
 def parse(text: str, annotation: Any) -> Any:
-    """Parse text of a command line: it stays text if the annotation accepts text, otherwise it is JSON or a Python literal.
+    """Parse text of a command line. It stays text if the annotation accepts text; otherwise it is JSON or a Python literal.
 
     >>> parse("1e-3", float), parse("none", int | None), parse("3,5", tuple[int, ...]), parse("unit", Literal["unit"])
     (0.001, None, (3, 5), 'unit')
     """
-    wanted = list_options(annotation)
-    literals = [value for o in wanted if typing.get_origin(o) is Literal for value in typing.get_args(o)]
+    options = list_options(annotation)
+    literals = [value for o in options if typing.get_origin(o) is Literal for value in typing.get_args(o)]
     if text in literals:
         return text
     for value in literals:
-        if not isinstance(value, str) and text.lower() == str(value).lower():  # Literal[False] is written false
+        if not isinstance(value, str) and text.lower() == str(value).lower():  # Literal[False] may be written false
             return value
-    if type(None) in wanted and text.lower() in ("none", "null"):
+    if type(None) in options and text.lower() in ("none", "null"):
         return None
-    if bool in wanted and text.lower() in ("true", "false"):
+    if bool in options and text.lower() in ("true", "false"):
         return text.lower() == "true"
     value = _read_literal(text)
-    if isinstance(value, int | float) and not isinstance(value, bool) and (int in wanted or float in wanted):
+    if isinstance(value, int | float) and not isinstance(value, bool) and (int in options or float in options):
         return value
-    if str in wanted and "," not in text:
+    if str in options and "," not in text:
         return text
-    if any(typing.get_origin(o) in SEQUENCES or o in SEQUENCES for o in wanted) and not text.startswith(("[", "(")):
-        text = text.replace("x", ",").replace("×", ",") if re.fullmatch(r"\d+([x×]\d+)+", text) else text  # a size
-        inner = next((a for o in wanted for a in typing.get_args(o)[:1]), Any)
+    if any(typing.get_origin(o) in SEQUENCES or o in SEQUENCES for o in options) and not text.startswith(("[", "(")):
+        text = (
+            text.replace("x", ",").replace("×", ",") if re.fullmatch(r"\d+([x×]\d+)+", text) else text
+        )  # a size such as 112x96
+        inner = next((a for o in options for a in typing.get_args(o)[:1]), Any)
         return tuple(parse(part.strip(), inner) for part in text.split(",") if part.strip())
-    return text if str in wanted else value
+    return text if str in options else value
 
 
 def check_value(value: Any, annotation: Any, path: str) -> Any:
-    """Convert ``value`` to the annotation (lists to tuples, integers to floats), or raise a ``ValueError`` with what is accepted."""
+    """Convert ``value`` to the annotated type: lists to tuples, integers to floats. Raise ``ValueError`` if that is impossible."""
     if not isinstance(value, PLAIN) and not isinstance(value, list | tuple | dict):
-        return value  # an object or a call, which is checked by its user
+        return value  # an object or a call: the target checks it
     for option in list_options(annotation):
-        good, result = _fits(value, option, path)
-        if good:
+        fits, result = _convert(value, option, path)
+        if fits:
             return result
     raise ValueError(f"{path} must be {describe(annotation)}, got {value!r}")
 
@@ -315,16 +323,19 @@ def describe(annotation: Any) -> str:
     return " or ".join(dict.fromkeys(words))
 
 
-def _fits(value: Any, option: Any, path: str) -> tuple[bool, Any]:
+def _convert(value: Any, option: Any, path: str) -> tuple[bool, Any]:
+    """Return whether a value fits one member of a union, and the converted value."""
     origin = typing.get_origin(option)
     if origin is Annotated:
-        return _fits(value, typing.get_args(option)[0], path)
+        return _convert(value, typing.get_args(option)[0], path)
     if option is Any or isinstance(option, str | typing.TypeVar):
         return True, value
     if origin is Literal:
         return any(value == known and type(value) is type(known) for known in typing.get_args(option)), value
     if option is float:
-        return isinstance(value, int | float) and not isinstance(value, bool), _float(value)
+        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if isinstance(
+            value, int
+        ) else value
     if option is int:
         whole = isinstance(value, float) and value.is_integer() and math.isfinite(value)
         return (isinstance(value, int) and not isinstance(value, bool)) or whole, int(value) if whole else value
@@ -332,33 +343,29 @@ def _fits(value: Any, option: Any, path: str) -> tuple[bool, Any]:
         return isinstance(value, option), value
     if option in (torch.dtype, torch.device):
         name = value.removeprefix("torch.") if isinstance(value, str) else ""
-        found = getattr(torch, name, None) if option is torch.dtype else value
-        return isinstance(value, str) and (option is torch.device or isinstance(found, torch.dtype)), found
+        result = getattr(torch, name, None) if option is torch.dtype else value
+        return isinstance(value, str) and (option is torch.device or isinstance(result, torch.dtype)), result
     if origin in (dict, collections.abc.Mapping) or option is dict:
         return isinstance(value, dict), value
     if origin in SEQUENCES or option in SEQUENCES:
-        return _sequence(value, option, path)
+        return _convert_sequence(value, option, path)
     if option is torch.Tensor or "Tensor" in str(option):
         return isinstance(value, list | tuple | float | int) and not isinstance(value, bool), value
     return False, value
 
 
-def _sequence(value: Any, option: Any, path: str) -> tuple[bool, Any]:
+def _convert_sequence(value: Any, option: Any, path: str) -> tuple[bool, Any]:
     if not isinstance(value, list | tuple):
         return False, value
-    inner = [kind for kind in typing.get_args(option) if kind is not Ellipsis]
-    fixed = typing.get_origin(option) is tuple and Ellipsis not in typing.get_args(option) and inner
-    if fixed and len(value) != len(inner):
+    entries = [entry for entry in typing.get_args(option) if entry is not Ellipsis]
+    has_fixed_length = typing.get_origin(option) is tuple and Ellipsis not in typing.get_args(option) and entries
+    if has_fixed_length and len(value) != len(entries):
         return False, value
-    kinds = inner if fixed else [inner[0] if inner else Any] * len(value)
+    annotations = entries if has_fixed_length else [entries[0] if entries else Any] * len(value)
     try:
-        return True, tuple(check_value(item, kind, path) for item, kind in zip(value, kinds, strict=True))
+        return True, tuple(check_value(item, entry, path) for item, entry in zip(value, annotations, strict=True))
     except ValueError:
         return False, value
-
-
-def _float(value: Any) -> Any:
-    return float(value) if isinstance(value, int) else value
 
 
 def _is_callable(option: Any) -> bool:
@@ -370,7 +377,7 @@ def _read_literal(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        pass  # not JSON: perhaps Python, such as (1, 2) or 1_000
+        pass  # it may be a Python literal such as (1, 2) or 1_000
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

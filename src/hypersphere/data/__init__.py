@@ -1,4 +1,4 @@
-"""Datasets, pairs, episodes, samplers and augmentation: every dataset family of Liu (2020), read safely and fast."""
+"""Datasets, sources, preprocessing, augmentation, samplers, pairs and episodes, for every dataset family of Liu (2020)."""
 
 from .audio_preprocessing import AudioPreprocessing
 from .augment import FACES, Affine, Augmentation, Compose, CropFlip, Normalize, RotateJitter

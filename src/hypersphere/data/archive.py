@@ -1,8 +1,8 @@
 """Read and unpack archives from untrusted sources.
 
-A folder, a tar file (plain, gz, bz2, xz) and a zip file are all read as pairs (name, bytes) of their regular files. Absolute names, names
-that leave the folder, links and device files are refused. A truncated archive is an error. Unpacking writes to a temporary folder, which is
-renamed when it is complete.
+Folders, tar files (plain, gz, bz2, xz) and zip files are read as pairs (name, bytes) of their regular files. Absolute names,
+names that leave the folder, links and device files are refused. A truncated archive is an error. Unpacking writes to a
+temporary folder and renames it when it is complete.
 """
 
 import bz2
@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from .errors import CorruptDataError, DataError, corrupt
+from .errors import CorruptDataError, DataError, make_corrupt_error
 
-LIMIT = 1 << 30  # bytes of one file; a hundred times the largest file of the known datasets
-TOTAL = 1 << 36  # bytes of all files of an archive
-FILES = 4_000_000  # in one archive
+MAX_FILE_BYTES = 1 << 30  # per file; a hundred times the largest file of the known datasets
+MAX_TOTAL_BYTES = 1 << 36  # of all files in an archive
+MAX_FILES = 4_000_000  # per archive
 _BLOCK = tarfile.BLOCKSIZE
-_BROKEN = (
+_READ_ERRORS = (
     tarfile.TarError,
     zipfile.BadZipFile,
     lzma.LZMAError,
@@ -39,40 +39,43 @@ _BROKEN = (
 
 
 def walk(
-    path: Path, select: Callable[[str], bool] = lambda name: True, limit: int = LIMIT
+    path: Path, select: Callable[[str], bool] = lambda name: True, limit: int = MAX_FILE_BYTES
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of every regular file accepted by ``select``: sorted for a folder, in stored order for an archive.
+    """Yield (name, content) of every regular file whose name ``select`` accepts.
 
-    Names are relative, with forward slashes. A link in a folder must point inside the folder; an archive must not contain links.
+    A folder is read in sorted order, an archive in stored order. Names are relative, with forward slashes. A link in a folder
+    must point into the folder. An archive must not contain links.
     """
     if path.is_dir():
-        for name in names_in(path):
+        for name in list_files(path):
             if select(name):
                 yield name, (path / name).read_bytes()
         return
-    reader = _zip if path.suffix == ".zip" else _tar
+    reader = _walk_zip if path.suffix == ".zip" else _walk_tar
     try:
         yield from _limit_size(path, reader(path, select, limit))
     except CorruptDataError:
         raise
-    except _BROKEN as error:
-        raise corrupt(path, f"a damaged archive ({error})", "a whole tar or zip archive") from error
+    except _READ_ERRORS as error:
+        raise make_corrupt_error(path, f"a damaged archive ({error})", "a whole tar or zip archive") from error
 
 
 def _limit_size(path: Path, members: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the members while their total size is within the limits, because a small archive can unpack to a huge one."""
+    """Yield members; raise an error if their total size or number exceeds a limit, as a small archive may unpack to a huge one."""
     total = 0
     for count, (name, content) in enumerate(members, 1):
         total += len(content)
-        if total > TOTAL or count > FILES:
-            raise corrupt(path, f"more than {TOTAL} bytes or {FILES} files", "an archive of fewer")
+        if total > MAX_TOTAL_BYTES or count > MAX_FILES:
+            raise make_corrupt_error(
+                path, f"more than {MAX_TOTAL_BYTES} bytes or {MAX_FILES} files", "a smaller archive"
+            )
         yield name, content
 
 
 def extract(path: Path, target: Path, rename: Callable[[str], str | None] = lambda name: name) -> list[Path]:
     """Unpack an archive into the new folder ``target``, completely or not at all.
 
-    ``rename`` returns the new name of each member below ``target``, or None to leave it out.
+    ``rename`` maps the name of a member to its name below ``target``, or to None to skip it.
     """
     if target.exists():
         raise ValueError(f"target must not exist yet, got {target}")
@@ -81,10 +84,10 @@ def extract(path: Path, target: Path, rename: Callable[[str], str | None] = lamb
     try:
         written = []
         for name, content in walk(path, lambda name: rename(name) is not None):
-            place = _safe(path, str(rename(name)))
-            (temporary / place).parent.mkdir(parents=True, exist_ok=True)
-            (temporary / place).write_bytes(content)
-            written.append(target / place)
+            relative = _check_member_name(path, str(rename(name)))
+            (temporary / relative).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / relative).write_bytes(content)
+            written.append(target / relative)
         temporary.chmod(0o755)
         os.rename(temporary, target)
         return written
@@ -92,34 +95,36 @@ def extract(path: Path, target: Path, rename: Callable[[str], str | None] = lamb
         shutil.rmtree(temporary, ignore_errors=True)  # does nothing after a successful rename
 
 
-def inside(path: Path, root: Path) -> Path:
-    """Return ``path`` if it lies in ``root`` after all links are resolved; raise an error otherwise."""
+def check_inside(path: Path, root: Path) -> Path:
+    """Return ``path`` if it lies in ``root`` after resolving all links; raise an error otherwise."""
     if not path.resolve().is_relative_to(root.resolve()):
-        raise corrupt(path, f"a link out of the data root, to {path.resolve()}", f"a file inside {root}")
+        raise make_corrupt_error(path, f"a link out of the data root, to {path.resolve()}", f"a file inside {root}")
     return path
 
 
-def names_in(root: Path, below: str = "") -> Iterator[str]:
-    """Return the files of a folder and its subfolders, sorted. A link that leaves the folder is an error."""
+def list_files(root: Path, below: str = "") -> Iterator[str]:
+    """Yield the names of the files in a folder and its subfolders, sorted. A link that leaves the folder is an error."""
     try:
-        with os.scandir(root / below) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(root / below) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(f"the folder {root / below} cannot be read: {error.strerror or error}") from error
     for entry in entries:
         name = f"{below}/{entry.name}" if below else entry.name
         if entry.is_symlink():
-            inside(root / name, root)
+            check_inside(root / name, root)
         if entry.is_dir(follow_symlinks=False):
-            yield from names_in(root, name)
+            yield from list_files(root, name)
         elif entry.is_file():
             yield name
         elif entry.is_symlink():
-            raise corrupt(root / name, "a link to a folder or to nothing", "files and plain folders")
+            raise make_corrupt_error(
+                root / name, "a link to a folder or to nothing", "files and folders without such links"
+            )
 
 
-def _safe(archive: Path, name: str) -> PurePosixPath:
-    """Return the member's name as a relative path that stays inside the target folder on every platform."""
+def _check_member_name(archive: Path, name: str) -> PurePosixPath:
+    """Return a member's name as a relative path; raise an error if it could leave the target folder on any platform."""
     pure = PurePosixPath(name)
     windows = PureWindowsPath(name)
     if (
@@ -130,30 +135,35 @@ def _safe(archive: Path, name: str) -> PurePosixPath:
         or not pure.parts
         or "\0" in name
     ):
-        raise corrupt(archive, f"a member named {name!r}", "relative names that stay inside the archive")
+        raise make_corrupt_error(archive, f"a member named {name!r}", "relative names that stay inside the archive")
     return pure
 
 
-def _tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
+def _walk_tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
     with _open_decompressed(path) as raw:
-        stream = _Remembering(raw)
+        stream = _LastBlockReader(raw)
         with tarfile.open(fileobj=stream, mode="r:") as tar:  # type: ignore[call-overload]
             for member in tar:
-                name = str(_safe(path, member.name)) if member.name not in (".", "./") else "."
+                name = str(_check_member_name(path, member.name)) if member.name not in (".", "./") else "."
                 if member.isdir():
                     continue
                 if not member.isreg():
-                    raise corrupt(path, f"the link or device file {member.name!r}", "regular files and folders only")
+                    raise make_corrupt_error(
+                        path, f"the link or device file {member.name!r}", "regular files and folders only"
+                    )
                 if member.size > limit:
-                    raise corrupt(path, f"{member.name!r} of {member.size} bytes", f"files of at most {limit}")
+                    raise make_corrupt_error(
+                        path, f"{member.name!r} of {member.size} bytes", f"files of at most {limit}"
+                    )
                 if select(name):
                     content = tar.extractfile(member)
                     assert content is not None
                     yield name, content.read()
-                tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen otherwise
-        # tarfile treats a damaged header as the end of the archive. The real end is a block of zeros, followed by checksums.
+                tar.members = []  # type: ignore[attr-defined]  # otherwise tarfile keeps all headers in memory
+        # tarfile treats a damaged header as the end of the archive. A complete archive ends with a block of zeros. Reading the
+        # remaining stream verifies the checksums of the compression.
         if stream.last != bytes(_BLOCK):
-            raise corrupt(path, "no end mark after the last member", "a whole tar archive")
+            raise make_corrupt_error(path, "no end mark after the last member", "a whole tar archive")
         while raw.read(1 << 20):
             pass
 
@@ -170,8 +180,8 @@ def _open_decompressed(path: Path) -> io.BufferedIOBase:
     return path.open("rb")
 
 
-class _Remembering:
-    """A stream that remembers the last block read."""
+class _LastBlockReader:
+    """A stream that keeps the last block read in ``last``."""
 
     def __init__(self, stream: io.BufferedIOBase):
         self.stream = stream
@@ -185,16 +195,20 @@ class _Remembering:
         return getattr(self.stream, name)
 
 
-def _zip(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
+def _walk_zip(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            name = str(_safe(path, info.filename))
+            name = str(_check_member_name(path, info.filename))
             if info.is_dir():
                 continue
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG):
-                raise corrupt(path, f"the link or device file {info.filename!r}", "regular files and folders only")
+                raise make_corrupt_error(
+                    path, f"the link or device file {info.filename!r}", "regular files and folders only"
+                )
             if info.file_size > limit:
-                raise corrupt(path, f"{info.filename!r} of {info.file_size} bytes", f"files of at most {limit}")
+                raise make_corrupt_error(
+                    path, f"{info.filename!r} of {info.file_size} bytes", f"files of at most {limit}"
+                )
             if select(name):
                 yield name, archive.read(info)

@@ -1,4 +1,4 @@
-"""Read NumPy and HDF5 files safely: no pickles, no links, checked shapes."""
+"""Read NumPy and HDF5 files safely: no pickles, no links."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ def read_npz(folder: Folder, path: Path, required: Sequence[str], optional: Sequ
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in (*required, *optional) if name in stored.files or name in required}
     except Exception as error:  # a damaged file can raise any exception; its reason becomes part of the message
-        raise folder.corrupt(
+        raise folder.make_corrupt_error(
             path, f"{type(error).__name__}: {error}", f"an .npz with plain arrays {', '.join(required)}"
         ) from error
 
@@ -28,7 +28,7 @@ def read_npy(folder: Folder, path: Path) -> np.ndarray:
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:  # as above
-        raise folder.corrupt(path, f"{type(error).__name__}: {error}", "a plain .npy array") from error
+        raise folder.make_corrupt_error(path, f"{type(error).__name__}: {error}", "a plain .npy array") from error
 
 
 def read_h5(folder: Folder, path: Path, names: Sequence[str]) -> Arrays:
@@ -46,6 +46,6 @@ def read_h5(folder: Folder, path: Path, names: Sequence[str]) -> Arrays:
                 arrays[name] = stored[()]
             return arrays
     except Exception as error:  # as above
-        raise folder.corrupt(
+        raise folder.make_corrupt_error(
             path, f"{type(error).__name__}: {error}", f"an HDF5 file with datasets {', '.join(names)}"
         ) from error

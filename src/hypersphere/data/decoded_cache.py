@@ -1,4 +1,4 @@
-"""Decoded pictures in one cache file: memory-mapped, with checksums, written atomically."""
+"""Cache files of decoded samples: memory-mapped, with checksums, written atomically."""
 
 import hashlib
 import json
@@ -17,28 +17,27 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..files import remove_leftovers, write_atomically
-from .errors import DataError, MissingDataError, corrupt
+from .errors import DataError, MissingDataError, make_corrupt_error
 from .in_memory import InMemory
-from .loader import ahead
+from .loader import map_ahead
 from .sources import SourceDataset
 
 FORMAT = "hypersphere-pictures/1"
 VARIABLE = "HYPERSPHERE_CACHE"
-_BLOCK = 64  # pictures decoded at a time
+_BLOCK_SIZE = 64  # samples per task of a worker
 _BYTES = np.dtype(np.uint8)
-_DTYPES = {"U8": "|u1", "F32": "<f4"}  # types of stored samples, as safetensors and NumPy name them
-_HEADER_LIMIT = 1 << 30
+_DTYPES = {"U8": "|u1", "F32": "<f4"}  # types of stored samples: name in safetensors → name in NumPy
+_MAX_HEADER_BYTES = 1 << 30
 
 
 class DecodedCache(Dataset[tuple[Tensor, int]]):
-    """Pictures of one size and their labels in a file that :func:`cache_decoded` wrote, read through a memory map.
+    """The dataset in a cache file written by :func:`cache_decoded`: samples of one shape and their labels, memory-mapped.
 
-    ``batch(index)`` and ``dataset[i]`` return the same as the original dataset. The CRC-32 of each picture is verified on every
-    read; the SHA-256 of shapes, labels and names is verified when the file is opened. It is a safetensors file, so other tools
-    can read it too.
+    ``batch(index)`` and ``dataset[i]`` return the same as the original dataset. Opening verifies the SHA-256 of shape, labels
+    and class names. Every read verifies the CRC-32 of each sample. The file is a safetensors file, so other tools can read it.
 
     Raises:
-        CorruptDataError: If the file or a picture does not match its checksum.
+        CorruptDataError: If the file or a sample does not match its checksum.
 
     >>> import tempfile
     >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
@@ -50,27 +49,29 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        head = _header(self.path)
+        head = _read_header(self.path)
         try:
-            given = json.loads(head[8:])
-            meta, shape = given["__metadata__"], tuple(given["data"]["shape"])
-            kind = np.dtype(_DTYPES[given["data"]["dtype"]])
-            n, size = shape[0], math.prod(shape) * kind.itemsize
-            if head != _pack_header(shape, kind, size, meta["classes"], meta["tables"]):
-                raise ValueError("its header is another")
+            header = json.loads(head[8:])
+            meta, shape = header["__metadata__"], tuple(header["data"]["shape"])
+            dtype = np.dtype(_DTYPES[header["data"]["dtype"]])
+            n, size = shape[0], math.prod(shape) * dtype.itemsize
+            if head != _pack_header(shape, dtype, size, meta["classes"], meta["tables"]):
+                raise ValueError("the header has changed")
             if self.path.stat().st_size != len(head) + size + 12 * n:
-                raise ValueError(f"{self.path.stat().st_size} bytes where {len(head) + size + 12 * n} were written")
+                raise ValueError(f"{self.path.stat().st_size} bytes instead of {len(head) + size + 12 * n}")
             with self.path.open("rb") as file:
                 file.seek(len(head) + size)
                 labels, sums = file.read(8 * n), file.read(4 * n)
-            if meta["tables"] != _digest(shape, meta["classes"], labels, sums):
-                raise ValueError("the checksum of its labels is another")
+            if meta["tables"] != _compute_digest(shape, meta["classes"], labels, sums):
+                raise ValueError("the labels do not match their checksum")
         except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
-            raise corrupt(self.path, f"{type(error).__name__}: {error}", "a whole cache", "delete it") from error
+            raise make_corrupt_error(
+                self.path, f"{type(error).__name__}: {error}", "a whole cache", "delete it"
+            ) from error
         self.classes: tuple[str, ...] = tuple(json.loads(meta["classes"]))
         self.labels: Int[Tensor, "n"] = torch.from_numpy(np.frombuffer(labels, "<i8").astype(np.int64))
         self._sums = np.frombuffer(sums, "<u4")
-        self._data = np.memmap(self.path, kind, "r", len(head), shape)
+        self._data = np.memmap(self.path, dtype, "r", len(head), shape)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -80,15 +81,17 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         return data[0], int(labels[0])
 
     def batch(self, index: Int[Tensor, "b"]) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
-        """Return copies of the samples at ``index``, after verification, and their labels."""
+        """Return verified copies of the samples at ``index`` and their labels."""
         data = self._data[index.numpy()]
         for row, i in zip(data, index.tolist(), strict=True):
             if zlib.crc32(np.ascontiguousarray(row).data) != self._sums[i]:
-                raise corrupt(self.path, f"picture {i} changed", "what was written", "delete the file")
+                raise make_corrupt_error(
+                    self.path, f"changed bytes in sample {i}", "the bytes that were written", "delete the file"
+                )
         return torch.from_numpy(data), self.labels[index]
 
     def in_memory(self) -> InMemory:
-        """Return the whole dataset in memory, after verification."""
+        """Return the whole dataset in memory, verified."""
         return InMemory(*self.batch(torch.arange(len(self))), self.classes)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,19 +104,20 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
 def cache_decoded(
     dataset: SourceDataset, folder: str | os.PathLike[str] | None = None, workers: int = 0
 ) -> DecodedCache:
-    """Return the same pictures from a cache file; decode them and write the file if it does not exist.
+    """Return the dataset from its cache file. If the file does not exist, decode all samples and write it.
 
     The file name is a digest of the preprocessing and of the path, size and modification time of every file, so a changed
-    source gets a new file. The file is written atomically, and leftovers of killed processes are removed.
+    source gets a new file. The file is written atomically, and temporary files of killed processes are removed.
 
     Args:
         dataset: The dataset of a source.
-        folder: Where the file goes; by default :func:`cache_folder`.
-        workers: Threads that decode.
+        folder: Folder of the cache file; by default :func:`cache_folder`.
+        workers: Number of decoding threads.
 
     Raises:
-        DataError: If the disk has too little space for the pictures.
-        ValueError: If the source has no digest, because a change could not be detected.
+        CorruptDataError: If the cache file exists but is damaged.
+        DataError: If the disk has too little space.
+        ValueError: If the source has no digest, because its changes could not be detected.
 
     >>> import tempfile
     >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
@@ -125,20 +129,22 @@ def cache_decoded(
     path = Path(folder or cache_folder()) / f"{dataset.digest()}.safetensors"
     try:
         return DecodedCache(path)
-    except MissingDataError:  # the first call for this source writes the file; a damaged file is an error
+    except MissingDataError:
         pass
     shape = (len(dataset), *dataset.preprocessing.shape)
-    blocks = ahead(lambda index: dataset.batch(index)[0].numpy(), torch.arange(len(dataset)).split(_BLOCK), workers)
-    kind = torch.empty(0, dtype=dataset.preprocessing.dtype).numpy().dtype
-    write_cache(path, shape, dataset.labels, dataset.classes, blocks, kind)
+    blocks = map_ahead(
+        lambda index: dataset.batch(index)[0].numpy(), torch.arange(len(dataset)).split(_BLOCK_SIZE), workers
+    )
+    dtype = torch.empty(0, dtype=dataset.preprocessing.dtype).numpy().dtype
+    write_cache(path, shape, dataset.labels, dataset.classes, blocks, dtype)
     return DecodedCache(path)
 
 
 def cache_folder() -> Path:
     """Return ``HYPERSPHERE_CACHE``, or ``hypersphere/decoded`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    given = os.environ.get(VARIABLE)
+    folder = os.environ.get(VARIABLE)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(given) if given else home / "hypersphere" / "decoded"
+    return Path(folder) if folder else home / "hypersphere" / "decoded"
 
 
 def write_cache(
@@ -149,16 +155,16 @@ def write_cache(
     blocks: Iterable[np.ndarray],
     dtype: "np.dtype[Any]" = _BYTES,
 ) -> None:
-    """Write stored samples (n, …), given block by block, as a cache file."""
+    """Write blocks of stored samples, together of ``shape`` (n, …), as a cache file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent, {path.name}, dead=True)
     size = math.prod(shape) * dtype.itemsize
     if shutil.disk_usage(path.parent).free < size + (64 << 20):
-        raise DataError(f"{path.parent} has no room for {size / 1e9:.3g} GB of decoded samples")
-    write_atomically(path, lambda temporary: _write(temporary, shape, labels, classes, blocks, dtype))
+        raise DataError(f"{path.parent} has too little space for {size / 1e9:.3g} GB of decoded samples")
+    write_atomically(path, lambda temporary: _write_file(temporary, shape, labels, classes, blocks, dtype))
 
 
-def _write(
+def _write_file(
     path: str,
     shape: tuple[int, ...],
     labels: Tensor,
@@ -173,21 +179,20 @@ def _write(
         file.write(head)
         sums = np.fromiter(_write_with_checksums(file, blocks), "<u4", count=shape[0]).tobytes()
         if file.tell() != len(head) + size:
-            raise AssertionError("the blocks hold another number of pixels than the shape")
+            raise AssertionError("the blocks do not fill the shape")
         file.write(tables + sums)
         file.seek(0)
-        file.write(_pack_header(shape, dtype, size, names, _digest(shape, names, tables, sums)))
+        file.write(_pack_header(shape, dtype, size, names, _compute_digest(shape, names, tables, sums)))
 
 
 def _write_with_checksums(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
-    for block in blocks:
-        plain = np.ascontiguousarray(block)
-        file.write(plain.data)
-        yield from map(zlib.crc32, plain)
+    for block in map(np.ascontiguousarray, blocks):
+        file.write(block.data)
+        yield from map(zlib.crc32, block)
 
 
 def _pack_header(shape: tuple[int, ...], dtype: "np.dtype[Any]", size: int, classes: str, digest: str) -> bytes:
-    """Return the header, which has the same length for every digest."""
+    """Return the header. Its length does not depend on the digest, so it can be overwritten in place."""
     n = shape[0]
     text = json.dumps(
         {
@@ -205,15 +210,15 @@ def _pack_header(shape: tuple[int, ...], dtype: "np.dtype[Any]", size: int, clas
     return len(text).to_bytes(8, "little") + text
 
 
-def _header(path: Path) -> bytes:
+def _read_header(path: Path) -> bytes:
     """Return the header, preceded by its length."""
     try:
         with path.open("rb") as file:
             length = file.read(8)
-            return length + file.read(min(int.from_bytes(length, "little"), _HEADER_LIMIT))
+            return length + file.read(min(int.from_bytes(length, "little"), _MAX_HEADER_BYTES))
     except FileNotFoundError as error:
         raise MissingDataError(f"there is no cache {path}") from error
 
 
-def _digest(shape: tuple[int, ...], classes: str, labels: bytes, sums: bytes) -> str:
+def _compute_digest(shape: tuple[int, ...], classes: str, labels: bytes, sums: bytes) -> str:
     return hashlib.sha256(json.dumps([list(shape), classes]).encode() + labels + sums).hexdigest()

@@ -1,9 +1,9 @@
-"""Large pictures decoded in another process, which is killed when a picture takes too long or too much memory.
+"""Decoding of large pictures in a worker process with limits on time and memory.
 
-The time that a decoder takes cannot be limited from inside: Pillow runs in C without returning to Python. A picture that may
-be expensive is therefore sent to a worker process. The worker has a limit on its memory, answers with plain pixels, and is
-killed at the end of the time limit; the next picture gets a new one. Workers are started on first use and kept. Nothing that a
-worker answers is unpickled, so a decoder that was taken over can only send wrong pixels.
+The time of a decoder cannot be limited within the process, because Pillow runs in C without returning to Python. Therefore a
+picture that may be expensive is sent to a worker process. The worker has a memory limit and responds with raw pixels. It is
+killed at the end of the time limit, and the next picture gets a new worker. Workers start on first use and are reused. A
+response is never unpickled, so a compromised decoder can only send wrong pixels.
 """
 
 import atexit
@@ -19,12 +19,12 @@ from .._extras import require
 
 MAX_BYTES_IN_MEMORY = 6 << 30  # address space of a worker; the largest accepted picture needs less
 MAX_IDLE_WORKERS = 4
-LOW_PRIORITY = 10  # added to the niceness of a worker: an expensive picture yields to other work on a busy machine
+LOW_PRIORITY = 10  # added to the niceness of a worker, so that expensive pictures do not slow down other work
 _WORKER = """
 import sys, types
 root = sys.argv[1]
 for name, folder in (("hypersphere", root), ("hypersphere.data", root + "/data")):
-    package = types.ModuleType(name)  # without its __init__, which would import torch
+    package = types.ModuleType(name)  # skip __init__.py, which would import torch
     package.__path__ = [folder]
     sys.modules[name] = package
 from hypersphere.data.decoding_process import answer_requests
@@ -37,28 +37,28 @@ class DecodingTimeoutError(ValueError):
 
 
 class DecodingFailedError(ValueError):
-    """Raised if the worker refuses a picture or dies of it."""
+    """Raised if the worker refuses a picture or ends while decoding it."""
 
 
 def decode_in_process(content: bytes, formats: tuple[str, ...], mode: str | None, seconds: float) -> Any:
     """Return the upright 8-bit PIL image in ``content``, decoded by a worker process.
 
     Args:
-        content: The bytes of a file whose size was already checked.
+        content: The bytes of a file. The caller has checked the size of the picture.
         formats: The formats that Pillow may try.
-        mode: ``"RGB"``, ``"L"``, or None, which leaves gray pictures gray.
-        seconds: The worker is killed after this time.
+        mode: ``"RGB"``, ``"L"``, or None, which keeps gray pictures gray.
+        seconds: Time limit.
 
     Raises:
-        DecodingTimeoutError: The time is over.
-        DecodingFailedError: The picture does not decode, or the worker died of it.
+        DecodingTimeoutError: If the picture is not decoded within the time limit.
+        DecodingFailedError: If the picture cannot be decoded or the worker ended.
     """
     worker = _take_worker()
     timer = threading.Timer(seconds, worker.expire)
     timer.daemon = True
     timer.start()
     try:
-        head, pixels = worker.ask(content, {"formats": formats, "mode": mode, "size": len(content)})
+        head, pixels = worker.decode(content, {"formats": formats, "mode": mode, "size": len(content)})
     except (OSError, ValueError) as error:
         if worker.expired:
             raise DecodingTimeoutError(f"decoding took more than {seconds:g} s") from None
@@ -82,8 +82,8 @@ class _Worker:
         )
         self.expired = False
 
-    def ask(self, content: bytes, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Send one picture and return the answer's head and pixels."""
+    def decode(self, content: bytes, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Send one picture; return the header and the pixels of the response."""
         writer, reader = self.process.stdin, self.process.stdout
         assert writer is not None
         assert reader is not None
@@ -97,11 +97,11 @@ class _Worker:
         size = int(head["width"]) * int(head["height"]) * channels
         pixels = reader.read(size)
         if len(pixels) != size:
-            raise OSError("the answer is cut off")
+            raise OSError("the response is truncated")
         return head, pixels
 
     def expire(self) -> None:
-        """Kill the process because its time is over."""
+        """Kill the process after the time limit."""
         self.expired = True
         self.process.kill()
 
@@ -116,7 +116,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-_inherited: list[_Worker] = []  # of a parent process; kept, because collecting them would close what is not ours
+_inherited: list[_Worker] = []  # workers of the parent process; a reference prevents their destructors from running
 _lock = threading.Lock()
 
 
@@ -152,8 +152,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def answer_requests() -> None:
-    """Decode requests from standard input until it ends; the main function of a worker."""
-    from .images import decode_here
+    """Run a worker: decode requests from standard input until it closes."""
+    from .images import decode_in_this_process
 
     _limit_resources()
     reader, writer = sys.stdin.buffer, sys.stdout.buffer
@@ -162,10 +162,10 @@ def answer_requests() -> None:
         content = reader.read(request["size"])
         pixels = b""
         try:
-            image = decode_here(content, tuple(request["formats"]), request["mode"])
+            image = decode_in_this_process(content, tuple(request["formats"]), request["mode"])
             head = {"mode": image.mode, "width": image.width, "height": image.height}
             pixels = image.tobytes()
-        except BaseException as error:  # a decoder may fail in any way on damaged bytes, also by exhausted memory
+        except BaseException as error:  # a decoder may raise any exception on damaged bytes, including MemoryError
             head = {"error": f"{type(error).__name__}: {error}"[:500]}
         writer.write(json.dumps(head).encode() + b"\n")
         writer.write(pixels)
@@ -175,7 +175,7 @@ def answer_requests() -> None:
 def _limit_resources() -> None:
     try:
         import resource
-    except ImportError:  # not on this platform
+    except ImportError:  # not available on this platform
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(LOW_PRIORITY)

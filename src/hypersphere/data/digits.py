@@ -8,10 +8,10 @@ from .in_memory import InMemory
 
 
 class Digits(InMemory):
-    """1,797 handwritten digits, uint8 (n, 1, 8, 8), with ink scaled from 0 … 16 to 0 … 255.
+    """1,797 handwritten digits, uint8 (n, 1, 8, 8). Ink is scaled from 0 … 16 to 0 … 255.
 
-    ``train=True`` selects four fifths, ``train=False`` every fifth sample of each class, and ``train=None`` all samples. The split needs
-    no seed, and both parts have the class balance of the whole.
+    ``train=False`` selects every fifth sample of each class, ``train=True`` the other four fifths, ``train=None`` all samples.
+    The split needs no seed, and both parts keep the class balance.
 
     >>> len(Digits()), len(Digits(train=False)), Digits(train=None).data.shape
     (1442, 355, torch.Size([1797, 1, 8, 8]))
@@ -23,6 +23,6 @@ class Digits(InMemory):
         labels = torch.from_numpy(digits.target).long()
         if train is not None:
             rank = torch.stack([torch.cumsum(labels == c, 0) - 1 for c in range(10)])[labels, torch.arange(len(labels))]
-            part = (rank % 5 == 4) != train
-            data, labels = data[part], labels[part]
+            selected = (rank % 5 == 4) != train
+            data, labels = data[selected], labels[selected]
         super().__init__(data, labels, tuple("0123456789"))

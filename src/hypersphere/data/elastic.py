@@ -1,4 +1,4 @@
-"""Random smooth deformation of images after an affine map, similar to the variation of handwriting."""
+"""Random smooth deformations of images, similar to variations of handwriting."""
 
 import torch
 from jaxtyping import Float
@@ -10,17 +10,17 @@ from .augment import Affine
 class Elastic(Affine):
     r"""A smooth deformation followed by an affine map, in one interpolation.
 
-    The deformation takes the pixel x from x + Σ_ij B_i(x₂)·B_j(x₁)·φ_ij, with uniform cubic B-splines B over the image and
-    ``points``×``points`` control vectors φ uniform in ±``bend`` pixels (free-form deformation, Rueckert et al. 1999). Few points
-    deform the whole image, many points deform single strokes. A pixel moves by about a third of ``bend``.
+    The deformation reads the pixel x from the position x + Σ_ij B_i(x₂)·B_j(x₁)·φ_ij. B are uniform cubic B-splines over the
+    image, and the ``points``×``points`` control vectors φ are uniform in ±``bend`` pixels (free-form deformation, Rueckert et
+    al. 1999). Few points deform the whole image, many points deform single strokes. A pixel moves by about ``bend``/3.
 
     Args:
-        bend: largest displacement of a control point along an axis, in pixels.
-        points: control points along an axis, four or more.
-        rotation, scale, shear, shift, fill: of the affine map, as in :class:`Affine`.
+        bend: Maximum displacement of a control point along an axis, in pixels.
+        points: Number of control points along an axis, four or more.
+        rotation, scale, shear, shift, fill: Arguments of the affine map, as in :class:`Affine`.
 
     >>> image, u = torch.eye(6)[None, None], torch.full((1, 6 + 2 * 16), 0.5)
-    >>> torch.allclose(Elastic(bend=3.0)(image, u), image, atol=1e-6)  # the middle of every range moves nothing
+    >>> torch.allclose(Elastic(bend=3.0)(image, u), image, atol=1e-6)  # random numbers of 0.5 give the identity
     True
     """
 
@@ -40,18 +40,20 @@ class Elastic(Affine):
         self.bend, self.points = bend, points
 
     def draws(self, shape: torch.Size) -> int:
-        """Return the number for the affine map plus two per control point."""
+        """Return the number of random draws per image: those of the affine map and two per control point."""
         return super().draws(shape) + 2 * self.points**2
 
-    def _bent(self, v: Float[Tensor, "b more"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
+    def _compute_displacement(self, v: Float[Tensor, "b more"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
         vectors = self.bend * v.reshape(-1, self.points, self.points, 2)
-        return torch.einsum("hi,bijc,wj->bhwc", self._splines(h).to(v), vectors, self._splines(w).to(v))
+        return torch.einsum(
+            "hi,bijc,wj->bhwc", self._evaluate_splines(h).to(v), vectors, self._evaluate_splines(w).to(v)
+        )
 
-    def _splines(self, n: int) -> Float[Tensor, "n points"]:
-        """Return B_i at the centers of n pixels. For every pixel four of them are not zero, and their sum is one."""
-        place = (torch.arange(n, dtype=torch.float64) + 0.5) / n * (self.points - 3)
-        away = (
-            place[:, None] - torch.arange(-1, self.points - 1)
-        ).abs()  # distance from the middle of each spline, in knots
-        inner = 2 / 3 - away.square() + away.pow(3) / 2
-        return torch.where(away < 1, inner, (2 - away).clamp(min=0).pow(3) / 6)
+    def _evaluate_splines(self, n: int) -> Float[Tensor, "n points"]:
+        """Return B_i at the centers of n pixels. Each row has four nonzero values and sums to 1."""
+        position = (torch.arange(n, dtype=torch.float64) + 0.5) / n * (self.points - 3)
+        distance = (
+            position[:, None] - torch.arange(-1, self.points - 1)
+        ).abs()  # from the center of each spline, in knots
+        inner = 2 / 3 - distance.square() + distance.pow(3) / 2
+        return torch.where(distance < 1, inner, (2 - distance).clamp(min=0).pow(3) / 6)

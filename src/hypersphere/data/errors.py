@@ -1,10 +1,10 @@
-"""Errors of readers. They name the file, what was found, what was expected and how to get a good file."""
+"""Errors of dataset readers. Messages name the file, its content, the expected content and the remedy."""
 
 from pathlib import Path
 
 
 class DataError(ValueError):
-    """A dataset cannot be read; the message names the file, what was expected and the remedy.
+    """A dataset that cannot be read. The message names the file, what was expected and the remedy.
 
     >>> try:
     ...     hs.data.open_source((torch.zeros(2, 8, 8), ["ann", "ann"]))
@@ -15,7 +15,7 @@ class DataError(ValueError):
 
 
 class CorruptDataError(DataError):
-    """A file that exists but is truncated, has another format, or leaves the data root.
+    """A file that is truncated, has the wrong format, or lies outside the data root.
 
     >>> hs.data.open_source((torch.zeros(3, 8, 8), ["ann", "bob"]))
     Traceback (most recent call last):
@@ -24,7 +24,7 @@ class CorruptDataError(DataError):
 
 
 class MissingDataError(DataError, FileNotFoundError):
-    """No data root holds the dataset, or one of its files is absent.
+    """A dataset that is in no data root, or that lacks a file.
 
     >>> try:
     ...     hs.data.MNIST(root="an/empty/folder")
@@ -35,7 +35,7 @@ class MissingDataError(DataError, FileNotFoundError):
 
 
 class UnusableSampleError(DataError):
-    """A sample that can be read but does not hold what is looked for, such as a photograph without a face.
+    """A readable sample without usable content, such as a photograph without a face.
 
     >>> raise UnusableSampleError("no face was found in wall.png")
     Traceback (most recent call last):
@@ -44,10 +44,10 @@ class UnusableSampleError(DataError):
     """
 
 
-def corrupt(path: Path | str, found: str, expected: str, remedy: str = "") -> CorruptDataError:
+def make_corrupt_error(path: Path | str, found: str, expected: str, remedy: str = "") -> CorruptDataError:
     """Return the error to raise for a damaged file.
 
-    >>> print(corrupt("t10k-labels-idx1-ubyte", "magic number 0x803", "0x801", "`hypersphere data get mnist --force` gets it anew"))
-    t10k-labels-idx1-ubyte: found magic number 0x803, expected 0x801; `hypersphere data get mnist --force` gets it anew
+    >>> print(make_corrupt_error("t10k-labels-idx1-ubyte", "magic number 0x803", "0x801", "delete it"))
+    t10k-labels-idx1-ubyte: found magic number 0x803, expected 0x801; delete it
     """
     return CorruptDataError(f"{path}: found {found}, expected {expected}" + (f"; {remedy}" if remedy else ""))

@@ -1,4 +1,4 @@
-"""Limits of face quality: which faces are good enough to enroll, with reasons for the others."""
+"""Limits of face quality for enrollment, with reasons for each violation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FaceQualityGate:
-    """Limits that a face must keep to be enrolled without a warning.
+    """Limits of face quality. Enrolling a face that violates one issues a warning.
 
-    The defaults pass about 99 % of the photographs of LFW. A face beyond them is often recognized, but less reliably:
-    ``hypersphere evaluate --quality`` measures how much less on your own pictures.
+    About 99 % of the photographs of LFW satisfy the defaults. Faces that violate them are often recognized, but less reliably;
+    ``hypersphere evaluate --quality`` measures the difference on your own pictures.
 
     Args:
-        min_size: The least distance between the eyes in pixels.
-        min_sharpness: The least variance of the Laplacian of the middle of the aligned gray face.
-        max_yaw: The largest distance of the nose from the middle between the eyes, in distances between the eyes.
-        max_roll: The largest tilt of the line between the eyes in degrees. Alignment turns a tilted face upright.
-        brightness: The least and the largest mean of the gray face in [0, 1].
-        min_contrast: The least standard deviation of the gray face in [0, 1].
-        min_score: The least score of the detector.
+        min_size: Minimum distance between the eyes in pixels.
+        min_sharpness: Minimum variance of the Laplacian of the central part of the aligned gray face.
+        max_yaw: Maximum distance of the nose from the midpoint between the eyes, relative to the distance between the eyes.
+        max_roll: Maximum tilt of the line between the eyes in degrees. Alignment rotates a tilted face upright.
+        brightness: Minimum and maximum mean of the gray face in [0, 1].
+        min_contrast: Minimum standard deviation of the gray face in [0, 1].
+        min_score: Minimum score of the detector.
 
     >>> gate = FaceQualityGate()
     >>> gate.find_problems({"score": 0.9, "quality": {"size": 12.0, "sharpness": 500.0, "yaw": -0.7}})
@@ -35,15 +35,15 @@ class FaceQualityGate:
     min_score: float = 0.7
 
     def find_problems(self, info: Mapping[str, Any]) -> list[str]:
-        """Return a reason for every limit that a face breaks, none for a good face.
+        """Return one message per violated limit; an empty list for a good face.
 
         Args:
-            info: What :meth:`FacePreprocessing.load_all` knows about the face. Figures that it lacks are not judged, so
-                samples that are not faces have no problems.
+            info: The ``info`` of a face from :meth:`FacePreprocessing.load_all`. Missing measurements are not checked, so
+                samples without a face have no problems.
         """
-        figures = dict(info.get("quality", {}))
+        measurements = dict(info.get("quality", {}))
         if "score" in info:
-            figures["score"] = info["score"]
+            measurements["score"] = info["score"]
         low, high = self.brightness
         limits = (
             ("size", self.min_size, None, "the eyes are {:.0f} pixels apart (at least {:g})"),
@@ -56,10 +56,10 @@ class FaceQualityGate:
             ("score", self.min_score, None, "the detector is not sure: score {:.2f} (at least {:g})"),
         )
         problems = []
-        for name, least, most, text in limits:
-            value = figures.get(name)
+        for name, lower, upper, text in limits:
+            value = measurements.get(name)
             if value is None:
                 continue
-            if (least is not None and value < least) or (most is not None and value > most):
-                problems.append(text.format(value, least if most is None else most))
+            if (lower is not None and value < lower) or (upper is not None and value > upper):
+                problems.append(text.format(value, lower if upper is None else upper))
         return problems

@@ -20,12 +20,12 @@ class Flip(Augmentation):
         self.horizontal, self.vertical = horizontal, vertical
 
     def draws(self, shape: torch.Size) -> int:
-        """Return two, one per direction."""
+        """Return the number of random draws per image: one per direction."""
         return 2
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
-        """Return the images, some of them mirrored."""
-        for column, chance, axis in ((0, self.horizontal, 3), (1, self.vertical, 2)):
-            chosen = (u[:, column] < chance).to(batch.device)
-            batch = torch.where(chosen[:, None, None, None], batch.flip(axis), batch)
+        """Return the images, each mirrored with the given probabilities."""
+        for column, probability, axis in ((0, self.horizontal, 3), (1, self.vertical, 2)):
+            mirrored = (u[:, column] < probability).to(batch.device)
+            batch = torch.where(mirrored[:, None, None, None], batch.flip(axis), batch)
         return batch

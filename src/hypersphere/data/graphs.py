@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .arrays import Arrays, read_npz
-from .roots import Folder, Root, find
+from .roots import Folder, Root, find_folder
 from .streams import SPLIT, Stream
 
-_OWN = ("x_data", "x_indices", "x_indptr", "x_shape", "y", "edges")
-_PARTS = ("train_idx", "val_idx", "test_idx")
-_BENCHMARK = tuple(f"{kind}_{part}" for kind in ("attr", "adj") for part in ("data", "indices", "indptr", "shape"))
+_GRAPH_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape", "y", "edges")
+_SPLIT_KEYS = ("train_idx", "val_idx", "test_idx")
+_BENCHMARK_KEYS = tuple(f"{kind}_{part}" for kind in ("attr", "adj") for part in ("data", "indices", "indptr", "shape"))
 
 
 class Nodes(Dataset[tuple[Tensor, int]]):
@@ -58,23 +58,27 @@ class Planetoid(Nodes):
     """
 
     def __init__(self, name: Literal["cora", "citeseer", "pubmed", "dblp"], root: Root = None, seed: int = 0):
-        folder = find(name, root)
+        folder = find_folder(name, root)
         path = folder.file(f"{name}.npz")
-        stored = read_npz(folder, path, (), (*_OWN, *_PARTS, *_BENCHMARK, "labels"))
+        stored = read_npz(folder, path, (), (*_GRAPH_KEYS, *_SPLIT_KEYS, *_BENCHMARK_KEYS, "labels"))
         self.name = name
         try:
-            self.data, self.labels, self.edges = _graph(stored)
+            self.data, self.labels, self.edges = _read_graph(stored)
         except (KeyError, ValueError, IndexError, RuntimeError) as error:
-            raise folder.corrupt(
+            raise folder.make_corrupt_error(
                 path, f"{type(error).__name__}: {error}", "the arrays of a graph (see the class)"
             ) from error
         self.classes = tuple(str(c) for c in range(int(self.labels.max()) + 1))
-        if all(part in stored for part in _PARTS):
-            self.train, self.valid, self.test = (_indices(folder, path, stored[part], len(self)) for part in _PARTS)
+        if all(part in stored for part in _SPLIT_KEYS):
+            self.train, self.valid, self.test = (
+                _check_split(folder, path, stored[part], len(self)) for part in _SPLIT_KEYS
+            )
         else:
-            self.train, self.valid, self.test = self._draw(seed)
+            self.train, self.valid, self.test = self._draw_split(seed)
 
-    def _draw(self, seed: int, each: int = 20, valid: int = 500, test: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw_split(
+        self, seed: int, each: int = 20, valid: int = 500, test: int = 1000
+    ) -> tuple[Tensor, Tensor, Tensor]:
         order = Stream(seed, SPLIT, 1).permutation(len(self))
         order = order[self.labels[order] >= 0]
         mine = torch.stack([torch.cumsum(self.labels[order] == c, 0) for c in range(len(self.classes))])
@@ -83,13 +87,13 @@ class Planetoid(Nodes):
         return order[training].sort().values, rest[:valid].sort().values, rest[valid : valid + test].sort().values
 
 
-def _graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[Tensor, "e 2"]]:
+def _read_graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[Tensor, "e 2"]]:
     if "x_data" in stored:
-        data, labels = _dense(stored, "x"), stored["y"]
+        data, labels = _read_dense_matrix(stored, "x"), stored["y"]
         edges = stored["edges"].astype(np.int64)
     else:
-        data, labels = _dense(stored, "attr"), stored["labels"]
-        pointers, columns = _pattern(stored, "adj")
+        data, labels = _read_dense_matrix(stored, "attr"), stored["labels"]
+        pointers, columns = _read_sparsity_pattern(stored, "adj")
         edges = np.stack([np.repeat(np.arange(len(pointers) - 1), np.diff(pointers)), columns], axis=1)
     n = len(data)
     if labels.shape != (n,) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() < 0:
@@ -101,10 +105,10 @@ def _graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[
     return torch.from_numpy(data), torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(edges)
 
 
-def _pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_sparsity_pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     """Return row pointers and columns of a matrix in compressed row format, after checking them against its shape."""
     rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
-    pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
+    pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_check_split"].astype(np.int64)
     if (
         pointers.shape != (rows + 1,)
         or pointers[0] != 0
@@ -113,12 +117,12 @@ def _pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     ):
         raise ValueError(f"{prefix}_indptr does not describe {rows} rows of {len(indices)} entries")
     if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
-        raise ValueError(f"{prefix}_indices must lie in 0 … {columns - 1}")
+        raise ValueError(f"{prefix}_check_split must lie in 0 … {columns - 1}")
     return pointers, indices
 
 
-def _dense(stored: Arrays, prefix: str) -> np.ndarray:
-    pointers, indices = _pattern(stored, prefix)
+def _read_dense_matrix(stored: Arrays, prefix: str) -> np.ndarray:
+    pointers, indices = _read_sparsity_pattern(stored, prefix)
     values = stored[f"{prefix}_data"]
     if values.shape != indices.shape:
         raise ValueError(f"{prefix}_data has {len(values)} values for {len(indices)} entries")
@@ -127,11 +131,13 @@ def _dense(stored: Arrays, prefix: str) -> np.ndarray:
     return dense
 
 
-def _indices(folder: Folder, path: Path, stored: np.ndarray, nodes: int) -> Int[Tensor, "_"]:
+def _check_split(folder: Folder, path: Path, stored: np.ndarray, nodes: int) -> Int[Tensor, "_"]:
     if (
         stored.ndim != 1
         or stored.dtype.kind not in "iu"
         or (len(stored) and not 0 <= stored.min() <= stored.max() < nodes)
     ):
-        raise folder.corrupt(path, f"a split of {stored.shape} {stored.dtype}", f"node numbers 0 … {nodes - 1}")
+        raise folder.make_corrupt_error(
+            path, f"a split of {stored.shape} {stored.dtype}", f"node numbers 0 … {nodes - 1}"
+        )
     return torch.from_numpy(stored.astype(np.int64))

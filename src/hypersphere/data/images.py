@@ -1,6 +1,6 @@
 """Decode image files from untrusted sources: named formats only, limits on bytes and pixels, one kind of error.
 
-Every file becomes an upright 8-bit gray or RGB image. The EXIF orientation is applied. Palettes, CMYK and other color spaces
+Every file becomes an rotate_upright 8-bit gray or RGB image. The EXIF orientation is applied. Palettes, CMYK and other color spaces
 become RGB, and transparent pixels are blended with white. Gray values of more than 8 bits are scaled by the range that the file
 declares (0 … 65535 for 16 bits). If a file declares none, as in 32-bit and float TIFF files, the smallest usual range that
 contains the values is used: 0 … 1 (float only), 0 … 255, 0 … 65535, 0 … 2³² − 1 (integers only).
@@ -19,7 +19,7 @@ from jaxtyping import UInt8
 
 from .._extras import require
 from .decoding_process import decode_in_process
-from .errors import DataError, MissingDataError, corrupt
+from .errors import DataError, MissingDataError, make_corrupt_error
 
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF", "QOI", "HEIF")
 HEIF_ENDINGS = (".heic", ".heif", ".hif")  # photographs of iPhones and of some cameras
@@ -54,7 +54,7 @@ def decode_image(
     max_pixels: int = MAX_PIXELS,
     seconds: float = MAX_DECODING_SECONDS,
 ) -> Any:
-    """Return the upright 8-bit PIL image in ``content`` in ``mode``; None keeps gray images gray and converts others to RGB.
+    """Return the rotate_upright 8-bit PIL image in ``content`` in ``mode``; None keeps gray images gray and converts others to RGB.
 
     Only ``formats`` are tried, so that a PostScript file never reaches an interpreter. The number of pixels, and ``shape`` =
     (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors. A picture
@@ -87,7 +87,7 @@ def decode_image(
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")
         if isinstance(error, require("PIL").UnidentifiedImageError):
             reason = "they are in no format of pictures"  # Pillow names the address of a buffer
-        raise corrupt(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
+        raise make_corrupt_error(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
 
 
 def explain_ending(ending: str) -> str:
@@ -125,7 +125,7 @@ def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
         return False
 
 
-def decode_here(content: bytes, formats: tuple[str, ...], mode: str | None) -> Any:
+def decode_in_this_process(content: bytes, formats: tuple[str, ...], mode: str | None) -> Any:
     """Decode an image in this process, without a time limit, after :func:`decode_image` has checked it."""
     return _convert(require("PIL.Image").open(io.BytesIO(content), formats=_select_known(formats)), mode)
 
@@ -156,7 +156,7 @@ def count_jpeg_scans(content: bytes) -> int:
 
 
 def read_image(path: str | os.PathLike[str], mode: Literal["RGB", "L"] | None = None) -> Any:
-    """Return the upright 8-bit PIL image in a file; see :func:`decode_image`.
+    """Return the rotate_upright 8-bit PIL image in a file; see :func:`decode_image`.
 
     Raises:
         MissingDataError: If the file does not exist.
@@ -175,11 +175,11 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(content) > limit:
-        raise corrupt(Path(path), f"more than {limit} bytes", f"a file of at most {limit}")
+        raise make_corrupt_error(Path(path), f"more than {limit} bytes", f"a file of at most {limit}")
     return content
 
 
-def upright(image: Any) -> Any:
+def rotate_upright(image: Any) -> Any:
     """Return a PIL image rotated by its EXIF orientation."""
     methods = require("PIL.Image").Transpose
     turns = {
@@ -201,14 +201,14 @@ def upright(image: Any) -> Any:
     return turned
 
 
-def eight_bit(image: Any) -> Any:
+def convert_to_eight_bit(image: Any) -> Any:
     """Return a PIL image of any mode as "L" or "RGB", by the rules in the module docstring."""
     mode = image.mode
     if mode == "F" or mode.startswith("I"):
         values, tags = np.asarray(image), dict(getattr(image, "tag_v2", {}))
         if mode == "I" and tags.get(_SAMPLE_FORMAT, (0,))[0] == 1:
             values = values.view(np.uint32)  # Pillow keeps unsigned numbers of 32 bits as signed ones
-        return require("PIL.Image").fromarray(_scale(values, _top(image), mode == "F"))
+        return require("PIL.Image").fromarray(_scale_to_eight_bit(values, _get_white_value(image), mode == "F"))
     if mode == "1":
         return image.convert("L")
     if mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
@@ -225,7 +225,7 @@ def to_array(image: Any) -> UInt8[np.ndarray, "c h w"]:
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:
+def crop_and_resize(image: Any, crop: int | None = None, size: int | None = None) -> Any:
     """Return the central ``crop``×``crop`` of a PIL image, resized to ``size``×``size`` (antialiased bilinear, integer arithmetic)."""
     if crop is not None:
         if not 1 <= crop <= min(image.size):
@@ -246,7 +246,7 @@ def _is_expensive(image: Any, content: bytes) -> bool:
 
 def _convert(image: Any, mode: str | None) -> Any:
     image.load()
-    image = eight_bit(upright(image))
+    image = convert_to_eight_bit(rotate_upright(image))
     return image if mode is None else image.convert(mode)
 
 
@@ -260,7 +260,7 @@ def _select_known(formats: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in formats if name in module.OPEN)
 
 
-def _top(image: Any) -> float | None:
+def _get_white_value(image: Any) -> float | None:
     """Return the value of white that the file declares, or None."""
     if image.mode == "F":
         return None
@@ -270,7 +270,7 @@ def _top(image: Any) -> float | None:
     return 65535.0 if image.mode.startswith("I;16") or image.format in ("PNG", "PPM", "JPEG2000") else None
 
 
-def _scale(values: np.ndarray, top: float | None, floating: bool) -> UInt8[np.ndarray, "h w"]:
+def _scale_to_eight_bit(values: np.ndarray, top: float | None, floating: bool) -> UInt8[np.ndarray, "h w"]:
     numbers = values.astype(np.float64)
     low, high = float(numbers.min()), float(numbers.max())
     ranges = _FLOAT_RANGES if floating else _INTEGER_RANGES

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from .archived_pictures import archived_pictures
+from .archived_pictures import read_archived_pictures
 from .catalog import LFW_LISTS
 from .errors import CorruptDataError, MissingDataError
-from .images import fit, to_array
+from .images import crop_and_resize, to_array
 from .in_memory import InMemory
-from .roots import Root, find
+from .roots import Root, find_folder
 from .verification_pairs import Pairs
 
 _IMAGE = re.compile(r"(?:^|/)([^/]+)/\1_(\d{4})\.jpg$")
@@ -31,7 +31,7 @@ class LFW(InMemory):
     """
 
     def __init__(self, root: Root = None, crop: int | None = None, size: int | None = None):
-        folder = find("lfw", root)
+        folder = find_folder("lfw", root)
         source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
         self._folder, self._where = folder, str(source)
 
@@ -41,11 +41,11 @@ class LFW(InMemory):
                 image = image.crop((64, 64, 192, 192))
             if image.size != (128, 128):
                 found = f"an image of {image.height}×{image.width}"
-                raise folder.corrupt(f"{source}: {name}", found, "250×250, or 128×128 already cropped")
-            return to_array(fit(image, crop, size))
+                raise folder.make_corrupt_error(f"{source}: {name}", found, "250×250, or 128×128 already cropped")
+            return to_array(crop_and_resize(image, crop, size))
 
         layout = "<name>/<name>_<number>.jpg"
-        names, data, self._lists = archived_pictures(
+        names, data, self._lists = read_archived_pictures(
             folder, source, _IMAGE, prepare, ["LFW", crop, size], layout, LFW_LISTS
         )
         for name in LFW_LISTS:
@@ -65,18 +65,19 @@ class LFW(InMemory):
     def pairs(self, view: Literal["folds", "train", "test"] = "folds") -> Pairs:
         """Return the pairs of view 2 (10 folds of 300 + 300, used for reported results) or view 1's ``train`` or ``test`` pairs."""
         name = {"folds": "pairs.txt", "train": "pairsDevTrain.txt", "test": "pairsDevTest.txt"}[view]
-        lines = self._lines(name)
+        lines = self._read_lines(name)
         try:
             header = [int(number) for number in lines[0]]
             folds, each = header if len(header) == 2 else (1, *header)
         except (ValueError, IndexError) as error:
-            raise self._corrupt(name, "no header", "the number of folds and of pairs in each") from error
+            raise self._make_corrupt_error(name, "no header", "the number of folds and of pairs in each") from error
         if len(lines) != 1 + 2 * folds * each:
-            raise self._corrupt(
+            raise self._make_corrupt_error(
                 name, f"{len(lines) - 1} pairs", f"{2 * folds * each} for {folds} folds of {each} + {each}"
             )
         both = [
-            (self._find(name, x[0], x[1]), self._find(name, x[-2] if len(x) == 4 else x[0], x[-1])) for x in lines[1:]
+            (self._find_image(name, x[0], x[1]), self._find_image(name, x[-2] if len(x) == 4 else x[0], x[-1]))
+            for x in lines[1:]
         ]
         first, second = torch.tensor(both, dtype=torch.long).reshape(-1, 2).T
         same = torch.tensor([len(x) == 3 for x in lines[1:]], dtype=torch.bool)
@@ -84,7 +85,7 @@ class LFW(InMemory):
 
     def people(self) -> Int[Tensor, "n"]:
         """Return the fold 0 … 9 of each image's person in view 2 (``people.txt``), −1 for people in no fold."""
-        lines, fold = self._lines("people.txt"), torch.full((len(self.classes),), -1)
+        lines, fold = self._read_lines("people.txt"), torch.full((len(self.classes),), -1)
         number = {name: i for i, name in enumerate(self.classes)}
         try:
             at = 1
@@ -96,21 +97,21 @@ class LFW(InMemory):
             if at != len(lines):
                 raise ValueError(f"{len(lines) - at} lines too many or too few")
         except (ValueError, IndexError, KeyError) as error:
-            raise self._corrupt(
+            raise self._make_corrupt_error(
                 "people.txt", f"{type(error).__name__}: {error}", "folds of names, each after its count"
             ) from error
         return fold[self.labels]
 
-    def _lines(self, name: str) -> list[list[str]]:
+    def _read_lines(self, name: str) -> list[list[str]]:
         if name not in self._lists:
             raise MissingDataError(f"{name} is neither in {self._where} nor beside it; {self._folder.entry.remedy}")
         return [line.split("\t") for line in self._lists[name].decode("utf-8", "replace").splitlines() if line.strip()]
 
-    def _find(self, where: str, name: str, number: str) -> int:
+    def _find_image(self, where: str, name: str, number: str) -> int:
         try:
             return self._index[name, int(number)]
         except (KeyError, ValueError) as error:
-            raise self._corrupt(where, f"image {number!r} of {name!r}", "a face of the dataset") from error
+            raise self._make_corrupt_error(where, f"image {number!r} of {name!r}", "a face of the dataset") from error
 
-    def _corrupt(self, name: str, found: str, expected: str) -> CorruptDataError:
-        return self._folder.corrupt(f"{self._where}: {name}", found, expected)
+    def _make_corrupt_error(self, name: str, found: str, expected: str) -> CorruptDataError:
+        return self._folder.make_corrupt_error(f"{self._where}: {name}", found, expected)

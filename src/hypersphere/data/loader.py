@@ -101,13 +101,15 @@ class Loader:
     @property
     def rank(self) -> int:
         """Rank of this process: as given, or the current one of ``torch.distributed``, which may start after the loader."""
-        return (torch.distributed.get_rank() if _running() else 0) if self._rank is None else self._rank
+        return (torch.distributed.get_rank() if _is_distributed() else 0) if self._rank is None else self._rank
 
     @property
     def world_size(self) -> int:
         """Number of processes that share each batch."""
         return (
-            (torch.distributed.get_world_size() if _running() else 1) if self._world_size is None else self._world_size
+            (torch.distributed.get_world_size() if _is_distributed() else 1)
+            if self._world_size is None
+            else self._world_size
         )
 
     def check_shares(self) -> None:
@@ -180,11 +182,11 @@ class Loader:
             (start, min(start + self.batch_size, samples)) for start in range(self.position, samples, self.batch_size)
         ]
         shares = [order[start + self.rank : stop : self.world_size] for start, stop in bounds]
-        read = _Shares(self.dataset)
+        read = _BatchReader(self.dataset)
         if self.workers and self.worker_kind == "process":
-            fetched = _by_processes(read, shares, self.workers)
+            fetched = _read_in_processes(read, shares, self.workers)
         else:
-            fetched = ahead(read.fetch, shares, self.workers)
+            fetched = map_ahead(read.fetch, shares, self.workers)
         for (start, stop), batch in zip(bounds, fetched, strict=True):
             yield start, stop, stop >= samples, batch
 
@@ -194,7 +196,7 @@ class Loader:
             self.dataset.set_epoch(self.epoch)
         items = islice(iter(self.dataset), self.position, None)
         # One worker, because an iterator cannot be shared.
-        rows = ahead(lambda _: list(islice(items, self.batch_size)), repeat(None), min(self.workers, 1))
+        rows = map_ahead(lambda _: list(islice(items, self.batch_size)), repeat(None), min(self.workers, 1))
         start, current = self.position, next(rows)
         while current and not (self.drop_last and len(current) < self.batch_size):
             following = next(rows) if len(current) == self.batch_size else []
@@ -203,11 +205,11 @@ class Loader:
             start, current = start + len(current), following
 
 
-def _running() -> bool:
+def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-class _Shares(Dataset[Any]):
+class _BatchReader(Dataset[Any]):
     """A map-style dataset that returns many samples at once; a class, because it is sent to worker processes."""
 
     def __init__(self, dataset: Any):
@@ -228,7 +230,7 @@ class _Shares(Dataset[Any]):
             return error
 
 
-def _by_processes(read: _Shares, shares: list[Int[Tensor, "_"]], workers: int) -> Iterator[Batch]:
+def _read_in_processes(read: _BatchReader, shares: list[Int[Tensor, "_"]], workers: int) -> Iterator[Batch]:
     # A separate generator: otherwise DataLoader draws a seed from torch's generator and changes the random numbers of the run.
     sampler: Any = shares
     loaded = DataLoader(read, None, sampler=sampler, num_workers=workers, generator=torch.Generator())
@@ -245,13 +247,13 @@ def _stack(items: list[Any], example: Any) -> tuple[Shaped[Tensor, "b ..."], Int
     return data, torch.tensor([int(item[1]) for item in items], dtype=torch.long)
 
 
-def ahead(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+def map_ahead(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """Yield ``work(task)`` of each task in order, computed by ``workers`` threads at most two tasks each in advance.
 
     Without workers each task runs when its result is requested. An exception is raised in place of its result. A caller that
     stops early cancels the tasks that have not started.
 
-    >>> list(ahead(lambda i: i * i, range(5), workers=2))
+    >>> list(map_ahead(lambda i: i * i, range(5), workers=2))
     [0, 1, 4, 9, 16]
     """
     if workers == 0:
@@ -259,7 +261,7 @@ def ahead(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -
         return
     waiting = iter(tasks)
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="hypersphere-ahead") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="hypersphere-map_ahead") as pool:
         try:
             pending.extend(pool.submit(work, task) for task in islice(waiting, 2 * workers))
             while pending:

@@ -228,20 +228,20 @@ def difference_hash(pixels: UInt8[Tensor, "c h w"]) -> bytes:
     # In one memory layout, so that equal pictures have equal hashes. Decoders use this one, and resizing is fastest in it.
     whole = pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)[None]
     if min(pixels.shape[1:]) > HASH_REFINEMENT * (HASH_SIDE + 1):
-        whole = _reduce(whole, (HASH_REFINEMENT * HASH_SIDE, HASH_REFINEMENT * (HASH_SIDE + 1)))
-    small = _reduce(whole.float().mean(1, keepdim=True), (HASH_SIDE, HASH_SIDE + 1)).numpy()[0, 0]
+        whole = _downsample(whole, (HASH_REFINEMENT * HASH_SIDE, HASH_REFINEMENT * (HASH_SIDE + 1)))
+    small = _downsample(whole.float().mean(1, keepdim=True), (HASH_SIDE, HASH_SIDE + 1)).numpy()[0, 0]
     brighter = (np.diff(small, axis=1) >= MIN_BRIGHTNESS_STEP).ravel()
     return np.packbits(brighter[_HASH_ORDER]).tobytes()
 
 
-def _reduce(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+def _downsample(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(pictures, size, mode="bilinear", antialias=True, align_corners=False)
 
 
-def same_groups(digests: Sequence[Hashable]) -> list[list[int]]:
+def group_equal(digests: Sequence[Hashable]) -> list[list[int]]:
     """Return the positions of equal digests, of each digest that occurs more than once, in ascending order.
 
-    >>> same_groups([b"a", b"b", b"a", b"c", b"b"])
+    >>> group_equal([b"a", b"b", b"a", b"c", b"b"])
     [[0, 2], [1, 4]]
     """
     members: dict[Hashable, list[int]] = {}
@@ -250,7 +250,7 @@ def same_groups(digests: Sequence[Hashable]) -> list[list[int]]:
     return [group for group in members.values() if len(group) > 1]
 
 
-def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
+def group_similar(hashes: Sequence[bytes]) -> list[list[int]]:
     """Return the positions of hashes that are linked by differences of at most 7 of their 256 bits, in ascending order.
 
     The differences must also be at most a twelfth of the set bits of both, since nearly empty pictures differ in few bits
@@ -258,7 +258,7 @@ def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
     only pictures that share a word are compared, and nothing within the limit is missed.
 
     >>> one, other = bytes([255] * 32), bytes([255] * 31 + [254])
-    >>> near_groups([one, bytes(32), other, bytes([15] * 32)])
+    >>> group_similar([one, bytes(32), other, bytes([15] * 32)])
     [[0, 2]]
     """
     unique = sorted({digest for digest in hashes if any(digest)})
@@ -269,9 +269,9 @@ def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
         order = np.argsort(words[:, w], kind="stable")
         starts = np.flatnonzero(np.diff(words[order, w])) + 1
         for bucket in np.split(order, starts) if len(order) else []:
-            for i, j in _close(words, bits, bucket):
-                _join(parent, i, j)
-    root = {digest: _root(parent, i) for i, digest in enumerate(unique)}
+            for i, j in _find_similar_pairs(words, bits, bucket):
+                _merge_groups(parent, i, j)
+    root = {digest: _find_root(parent, i) for i, digest in enumerate(unique)}
     members: dict[int, list[int]] = {}
     for position, digest in enumerate(hashes):
         if digest in root:
@@ -279,7 +279,7 @@ def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
     return sorted(group for group in members.values() if len(group) > 1)
 
 
-def _close(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tuple[int, int]]:
+def _find_similar_pairs(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tuple[int, int]]:
     """Return the pairs of a bucket within the limit, one row at a time to save memory."""
     found = []
     for k, i in enumerate(bucket[:-1]):
@@ -290,15 +290,15 @@ def _close(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tupl
     return found
 
 
-def _root(parent: list[int], i: int) -> int:
+def _find_root(parent: list[int], i: int) -> int:
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]
     return i
 
 
-def _join(parent: list[int], i: int, j: int) -> None:
-    a, b = _root(parent, i), _root(parent, j)
+def _merge_groups(parent: list[int], i: int, j: int) -> None:
+    a, b = _find_root(parent, i), _find_root(parent, j)
     parent[max(a, b)] = min(a, b)
 
 

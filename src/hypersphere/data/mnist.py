@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from .archive import LIMIT
+from .archive import MAX_FILE_BYTES
 from .class_names import FASHION_NAMES
 from .in_memory import InMemory
-from .roots import Folder, Root, find
+from .roots import Folder, Root, find_folder
 
 _UBYTE = 0x08  # the format's code for unsigned bytes, the only type these datasets use
 
@@ -31,20 +31,24 @@ class MNIST(InMemory):
     names: tuple[str, ...] = tuple("0123456789")
 
     def __init__(self, root: Root = None, train: bool = True):
-        folder = find(self.name, root)
+        folder = find_folder(self.name, root)
         split = "train" if train else "t10k"
         images = read_idx(folder, f"{split}-images-idx3-ubyte", dims=3)
         labels = read_idx(folder, f"{split}-labels-idx1-ubyte", dims=1)
         if images.shape[1:] != (28, 28):
-            raise folder.corrupt(folder.path / f"{split}-images-idx3-ubyte", f"images of {images.shape[1:]}", "28×28")
+            raise folder.make_corrupt_error(
+                folder.path / f"{split}-images-idx3-ubyte", f"images of {images.shape[1:]}", "28×28"
+            )
         if len(labels) != len(images):
-            raise folder.corrupt(
+            raise folder.make_corrupt_error(
                 folder.path / f"{split}-labels-idx1-ubyte",
                 f"{len(labels)} labels",
                 f"one for each of {len(images)} images",
             )
         if len(labels) and labels.max() > 9:
-            raise folder.corrupt(folder.path / f"{split}-labels-idx1-ubyte", f"label {labels.max()}", "labels 0 … 9")
+            raise folder.make_corrupt_error(
+                folder.path / f"{split}-labels-idx1-ubyte", f"label {labels.max()}", "labels 0 … 9"
+            )
         super().__init__(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long(), self.names)
 
 
@@ -63,28 +67,28 @@ class FashionMNIST(MNIST):
 def read_idx(folder: Folder, name: str, dims: int) -> UInt8[np.ndarray, "..."]:
     """Return the bytes of an IDX file: a magic number, sizes, then exactly as many bytes as the sizes say."""
     path = folder.file(name, name + ".gz")
-    content = _content(folder, path)
+    content = _read_content(folder, path)
     magic = content[:4]
     if magic != bytes([0, 0, _UBYTE, dims]):
-        raise folder.corrupt(
+        raise folder.make_corrupt_error(
             path, f"magic number 0x{magic.hex()}", f"0x{bytes([0, 0, _UBYTE, dims]).hex()} (bytes in {dims} dimensions)"
         )
     header = 4 + 4 * dims
     if len(content) < header:
-        raise folder.corrupt(path, f"{len(content)} bytes", f"a header of {header}")
+        raise folder.make_corrupt_error(path, f"{len(content)} bytes", f"a header of {header}")
     shape = tuple(int(n) for n in np.frombuffer(content, ">u4", dims, 4))
     if len(content) != header + prod(shape):
-        raise folder.corrupt(path, f"{len(content)} bytes", f"{header + prod(shape)} for sizes {shape}")
+        raise folder.make_corrupt_error(path, f"{len(content)} bytes", f"{header + prod(shape)} for sizes {shape}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
 
 
-def _content(folder: Folder, path: Path) -> bytes:
+def _read_content(folder: Folder, path: Path) -> bytes:
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
         with gzip.open(path) as file:
             return file.read(
-                LIMIT
+                MAX_FILE_BYTES
             )  # refuse files that are longer than any dataset, because they do not match their header
     except (OSError, EOFError, zlib.error) as error:
-        raise folder.corrupt(path, f"a damaged gzip file ({error})", "a whole one") from error
+        raise folder.make_corrupt_error(path, f"a damaged gzip file ({error})", "a whole one") from error

@@ -10,7 +10,7 @@ from torch import Tensor
 from .arrays import read_h5, read_npy, read_npz
 from .class_names import MODELNET10_NAMES, MODELNET40_NAMES
 from .in_memory import InMemory
-from .roots import Folder, Root, find
+from .roots import Folder, Root, find_folder
 from .streams import POINTS, Stream
 
 
@@ -25,7 +25,7 @@ class ModelNet10Voxels(InMemory):
     """
 
     def __init__(self, root: Root = None, train: bool = True):
-        folder = find("modelnet10", root)
+        folder = find_folder("modelnet10", root)
         path, part = folder.file("modelnet10.npz"), "train" if train else "test"
         stored = read_npz(folder, path, (f"X_{part}", f"y_{part}"))
         grids, labels = stored[f"X_{part}"], stored[f"y_{part}"]
@@ -34,8 +34,10 @@ class ModelNet10Voxels(InMemory):
             or grids.dtype.kind not in "biu"
             or (grids.size and not 0 <= grids.min() <= grids.max() <= 1)
         ):
-            raise folder.corrupt(path, f"X_{part} of {grids.shape} {grids.dtype}", "grids (n, 30, 30, 30) of 0 and 1")
-        checked = _labels(folder, str(path), labels, len(grids), 10)
+            raise folder.make_corrupt_error(
+                path, f"X_{part} of {grids.shape} {grids.dtype}", "grids (n, 30, 30, 30) of 0 and 1"
+            )
+        checked = _check_labels(folder, str(path), labels, len(grids), 10)
         data = torch.from_numpy(grids.astype(np.uint8))
         kept = data.flatten(1).amax(1) > 0
         super().__init__(data[kept][:, None], checked[kept], MODELNET10_NAMES)
@@ -50,7 +52,7 @@ class ModelNet10Voxels(InMemory):
             raise ValueError(f"points must be an integer ≥ 1, got {points}")
         clouds = torch.empty(len(self), points, 3)
         for i, grid in enumerate(self.data[:, 0].bool()):
-            voxels, stream = torch.nonzero(_surface(grid)), Stream(seed, POINTS, i)
+            voxels, stream = torch.nonzero(_find_surface(grid)), Stream(seed, POINTS, i)
             times = -(-points // len(voxels))
             chosen = torch.cat([stream.permutation(len(voxels)) for _ in range(times)])[:points]
             cloud = voxels[chosen] + stream.uniforms(points * 3).reshape(points, 3)
@@ -82,7 +84,7 @@ class ModelNet40(InMemory):
     """9,840 training (``train``) or 2,468 test shapes as the first ``points`` of 2,048 surface points, float32 (n, points, 3).
 
     Read from ``modelnet40/`` below a data root: the HDF5 files that ``{train,test}_files.txt`` lists, or ``{train,test}_points.npy``
-    and ``{train,test}_labels.npy``.
+    and ``{train,test}_check_labels.npy``.
 
     >>> shapes = ModelNet40(train=False, points=512)  # doctest: +SKIP
     >>> shapes.data.shape, len(shapes.classes)  # doctest: +SKIP
@@ -90,7 +92,7 @@ class ModelNet40(InMemory):
     """
 
     def __init__(self, root: Root = None, train: bool = True, points: int = 1024):
-        folder, part = find("modelnet40", root), "train" if train else "test"
+        folder, part = find_folder("modelnet40", root), "train" if train else "test"
         listing = folder.first(f"{part}_files.txt")
         if listing is not None:
             names = [
@@ -99,10 +101,10 @@ class ModelNet40(InMemory):
                 if line.strip()
             ]
             if not names or not all(re.fullmatch(r"[\w.-]+\.h5", name) for name in names):
-                raise folder.corrupt(listing, f"the list {names}", "names of .h5 files, one a line")
+                raise folder.make_corrupt_error(listing, f"the list {names}", "names of .h5 files, one a line")
             present = {path.name for path in folder.path.glob(f"*{part}*.h5")}
             if present ^ set(names):
-                raise folder.corrupt(
+                raise folder.make_corrupt_error(
                     listing,
                     f"{', '.join(sorted(present ^ set(names)))} only listed or only there",
                     "a list of all files",
@@ -113,34 +115,41 @@ class ModelNet40(InMemory):
             files = [
                 (
                     str(where),
-                    {"data": read_npy(folder, where), "label": read_npy(folder, folder.file(f"{part}_labels.npy"))},
+                    {
+                        "data": read_npy(folder, where),
+                        "label": read_npy(folder, folder.file(f"{part}_check_labels.npy")),
+                    },
                 )
             ]
         parts = []
         for name, stored in files:
             clouds = stored["data"]
             if clouds.ndim != 3 or clouds.shape[2] != 3 or clouds.dtype.kind != "f" or not np.isfinite(clouds).all():
-                raise folder.corrupt(name, f"data of {clouds.shape} {clouds.dtype}", "finite points (n, 2048, 3)")
+                raise folder.make_corrupt_error(
+                    name, f"data of {clouds.shape} {clouds.dtype}", "finite points (n, 2048, 3)"
+                )
             if not 1 <= points <= clouds.shape[1]:
                 raise ValueError(f"points must lie in 1 … {clouds.shape[1]}, got {points}")
-            labels = _labels(folder, name, stored["label"], len(clouds), 40)
+            labels = _check_labels(folder, name, stored["label"], len(clouds), 40)
             parts.append((torch.from_numpy(clouds[:, :points].astype(np.float32)), labels))
         super().__init__(
             torch.cat([data for data, _ in parts]), torch.cat([labels for _, labels in parts]), MODELNET40_NAMES
         )
 
 
-def _labels(folder: Folder, where: str, labels: np.ndarray, count: int, classes: int) -> Tensor:
+def _check_labels(folder: Folder, where: str, labels: np.ndarray, count: int, classes: int) -> Tensor:
     if (
         labels.size != count
         or labels.dtype.kind not in "iu"
         or (count and not 0 <= labels.min() <= labels.max() < classes)
     ):
-        raise folder.corrupt(where, f"labels of {labels.shape} {labels.dtype}", f"{count} integers 0 … {classes - 1}")
+        raise folder.make_corrupt_error(
+            where, f"labels of {labels.shape} {labels.dtype}", f"{count} integers 0 … {classes - 1}"
+        )
     return torch.from_numpy(labels.reshape(-1).astype(np.int64))
 
 
-def _surface(grid: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
+def _find_surface(grid: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
     """Return occupied voxels with an empty neighbor across one of their six faces; everything outside the grid is empty."""
     padded = torch.nn.functional.pad(grid, (1,) * 6)
     inner = grid.clone()

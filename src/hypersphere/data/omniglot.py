@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from .archived_pictures import archived_pictures
-from .images import fit, to_array
+from .archived_pictures import read_archived_pictures
+from .images import crop_and_resize, to_array
 from .in_memory import InMemory
-from .roots import Root, find
+from .roots import Root, find_folder
 from .streams import SPLIT, Stream
 
 
@@ -28,21 +28,21 @@ class Omniglot(InMemory):
     """
 
     def __init__(self, root: Root = None, background: bool = True, size: int | None = None, held_out: int = 0):
-        folder = find("omniglot", root)
+        folder = find_folder("omniglot", root)
         part = "background" if background or held_out else "evaluation"
         source = folder.file(f"images_{part}.zip", f"images_{part}/", "omniglot_png.tar.xz")
         inside = source.name == f"images_{part}"
         wanted = re.compile(("^" if inside else f"(?:^|/)images_{part}/") + r"([^/]+/[^/]+)/[^/]+\.png$")
 
         def prepare(name: str, content: bytes) -> UInt8[np.ndarray, "c h w"]:
-            return to_array(fit(folder.decode(content, f"{source}: {name}", "L", (105, 105)), size=size))
+            return to_array(crop_and_resize(folder.decode(content, f"{source}: {name}", "L", (105, 105)), size=size))
 
         layout = f"images_{part}/<alphabet>/<character>/<drawing>.png"
-        names, data, _ = archived_pictures(folder, source, wanted, prepare, ["Omniglot", size], layout)
+        names, data, _ = read_archived_pictures(folder, source, wanted, prepare, ["Omniglot", size], layout)
         owners = [str(wanted.search(name)[1]) for name in names]  # type: ignore[index]
         if held_out:
-            kept = _alphabets({_alphabet(owner) for owner in owners}, held_out, background)
-            chosen = [i for i, owner in enumerate(owners) if _alphabet(owner) in kept]
+            kept = _select_alphabets({_get_alphabet(owner) for owner in owners}, held_out, background)
+            chosen = [i for i, owner in enumerate(owners) if _get_alphabet(owner) in kept]
             data, owners = data[chosen], [owners[i] for i in chosen]
         classes = sorted(set(owners))
         number = {owner: i for i, owner in enumerate(classes)}
@@ -51,16 +51,16 @@ class Omniglot(InMemory):
     @property
     def alphabets(self) -> torch.Tensor:
         """Return the alphabet of each image, numbered in sorted order, for episodes or splits within or across alphabets."""
-        names = [_alphabet(name) for name in self.classes]
+        names = [_get_alphabet(name) for name in self.classes]
         number = {name: i for i, name in enumerate(sorted(set(names)))}
         return torch.tensor([number[name] for name in names])[self.labels]
 
 
-def _alphabet(name: str) -> str:
+def _get_alphabet(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _alphabets(names: set[str], held_out: int, background: bool) -> set[str]:
+def _select_alphabets(names: set[str], held_out: int, background: bool) -> set[str]:
     """Return the alphabets that are held out, which are fixed, or the others."""
     if not 0 < held_out < len(names):
         raise ValueError(f"held_out must lie in 0 … {len(names) - 1}, the alphabets but one, got {held_out}")

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from .images import fit, to_array
-from .roots import Folder, Root, find
+from .images import crop_and_resize, to_array
+from .roots import Folder, Root, find_folder
 
 WAYS = 20
 _FILE = re.compile(r"(run\d\d)/(?:class_labels\.txt|(?:test/item|training/class)\d\d\.png)$")
@@ -39,28 +39,28 @@ def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRu
     >>> len(runs), runs[0].support.shape, runs[0].query.shape  # doctest: +SKIP
     (20, torch.Size([20, 1, 28, 28]), torch.Size([20, 1, 28, 28]))
     """
-    folder = find("omniglot", root)
+    folder = find_folder("omniglot", root)
     source = folder.file("one_shot_all_runs.zip", "all_runs.zip")
     files = dict(folder.walk(source, lambda name: _FILE.match(name) is not None))
     runs = sorted({name.split("/")[0] for name in files})
     if not runs:
-        raise folder.corrupt(source, "no run", "run<number>/class_labels.txt and its images")
+        raise folder.make_corrupt_error(source, "no run", "run<number>/class_labels.txt and its images")
 
     def images(names: list[str]) -> Tensor:
         decoded = (folder.decode(files[name], f"{source}: {name}", "L", (105, 105)) for name in names)
-        return torch.stack([torch.from_numpy(to_array(fit(image, size=size))) for image in decoded])
+        return torch.stack([torch.from_numpy(to_array(crop_and_resize(image, size=size))) for image in decoded])
 
     read = []
     for run in runs:
-        answers = _answers(folder, f"{source}: {run}/class_labels.txt", files.get(f"{run}/class_labels.txt", b""))
+        answers = _read_answers(folder, f"{source}: {run}/class_labels.txt", files.get(f"{run}/class_labels.txt", b""))
         support = sorted(name for name in files if name.startswith(f"{run}/training/"))
         queries = [query for query, _ in answers]
         if len(support) != WAYS or set(queries) != {name for name in files if name.startswith(f"{run}/test/")}:
-            raise folder.corrupt(
+            raise folder.make_corrupt_error(
                 f"{source}: {run}", f"{len(support)} classes and answers to other queries", f"{WAYS} of each"
             )
         if not {answer for _, answer in answers} <= set(support):
-            raise folder.corrupt(
+            raise folder.make_corrupt_error(
                 f"{source}: {run}", "an answer that is no class of the run", "the name of a training image"
             )
         read.append(
@@ -69,9 +69,9 @@ def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRu
     return tuple(read)
 
 
-def _answers(folder: Folder, where: str, content: bytes) -> list[tuple[str, str]]:
+def _read_answers(folder: Folder, where: str, content: bytes) -> list[tuple[str, str]]:
     """Read lines ``<query> <class>``, one per query."""
     lines = [line.split() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
     if len(lines) != WAYS or any(len(line) != 2 for line in lines) or len({line[0] for line in lines}) != WAYS:
-        raise folder.corrupt(where, f"{len(lines)} lines", f"{WAYS} different queries, each with its class")
+        raise folder.make_corrupt_error(where, f"{len(lines)} lines", f"{WAYS} different queries, each with its class")
     return [(query, answer) for query, answer in lines]

@@ -21,7 +21,7 @@ class PairSource(Source):
     """
 
     def __init__(self, name: str, files: list[Path], root: Path):
-        super().__init__(name, [Record(str(file), _identity(file, root)) for file in files])
+        super().__init__(name, [Record(str(file), _get_identity(file, root)) for file in files])
 
     def fetch(self, index: int) -> bytes:
         """Return the content of the file."""
@@ -75,9 +75,9 @@ def read_pair_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | 
         raise CorruptDataError(f"{file} holds no pair")
     header = lines[0][1].split()
     if len(header) <= 2 and all(word.isdecimal() for word in header):
-        rows, fold = _lfw(file, folder, lines[1:], [int(word) for word in header])
+        rows, fold = _parse_lfw(file, folder, lines[1:], [int(word) for word in header])
     else:
-        rows, fold = [_plain(file, folder, number, line) for number, line in lines], None
+        rows, fold = [_parse_plain_line(file, folder, number, line) for number, line in lines], None
     number = {name: i for i, name in enumerate(dict.fromkeys(name for row in rows for name in row[:2]))}
     for name in number:
         if not name.is_file():
@@ -94,12 +94,12 @@ def read_pair_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | 
 Row = tuple[Path, Path, bool]
 
 
-def _identity(file: Path, root: Path) -> str:
+def _get_identity(file: Path, root: Path) -> str:
     below = file.relative_to(root).parts if file.is_relative_to(root) else ()
     return below[0] if len(below) > 1 else file.absolute().parent.name
 
 
-def _plain(file: Path, root: Path, number: int, line: str) -> Row:
+def _parse_plain_line(file: Path, root: Path, number: int, line: str) -> Row:
     mark = next((mark for mark in ("\t", ",") if line.count(mark) >= 2), None)
     words = [word.strip() for word in line.split(mark)]
     if len(words) != 3 or words[2] not in ("0", "1"):
@@ -107,7 +107,7 @@ def _plain(file: Path, root: Path, number: int, line: str) -> Row:
     return root / words[0], root / words[1], words[2] == "1"
 
 
-def _lfw(
+def _parse_lfw(
     file: Path, root: Path, lines: list[tuple[int, str]], header: list[int]
 ) -> tuple[list[Row], Int[Tensor, "n"] | None]:
     folds, each = header if len(header) == 2 else (1, *header)
@@ -120,12 +120,12 @@ def _lfw(
         if len(words) not in (3, 4):
             raise CorruptDataError(f"{file}, line {number}: a name and two numbers, or two of each, got {line[:80]!r}")
         first, second = (words[0], words[1]), (words[-2] if len(words) == 4 else words[0], words[-1])
-        rows.append((_face(file, root, number, *first), _face(file, root, number, *second), len(words) == 3))
+        rows.append((_find_face(file, root, number, *first), _find_face(file, root, number, *second), len(words) == 3))
     fold = torch.arange(folds).repeat_interleave(2 * each) if folds > 1 else None
     return rows, fold
 
 
-def _face(file: Path, root: Path, number: int, name: str, image: str) -> Path:
+def _find_face(file: Path, root: Path, number: int, name: str, image: str) -> Path:
     """Return ``name/name_0001`` with the ending of the existing file, or LFW's own ending if there is none."""
     if not image.strip().isdecimal():
         raise CorruptDataError(f"{file}, line {number}: the number of an image is needed, got {image!r}")

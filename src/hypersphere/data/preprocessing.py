@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .._extras import require
 from ..config import Call, Kind, Parameter, decode, encode
-from .images import decode_image, eight_bit, read_image, upright
+from .images import convert_to_eight_bit, decode_image, read_image, rotate_upright
 from .resizing import INTERPOLATIONS, crop_box, crop_center, resize_images, set_channels
 
 MAX_INPUT_SIDE = (
@@ -301,11 +301,11 @@ def eight_bit_pixels(image: Any, box: Region | None = None) -> UInt8[Tensor, "*n
     """Return any kind of picture as 8-bit (c, h, w) at its own size, cut to ``box`` if one is given."""
     if box is not None and len(box) != 4:
         raise ValueError(f"the part of a picture must be a box (x_1, y_1, x_2, y_2), got {box!r}")
-    pixels = _pixels(image)
+    pixels = _convert_to_pixels(image)
     return pixels if box is None else crop_box(pixels, box)
 
 
-def _pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
+def _convert_to_pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
     if isinstance(image, Tensor):
         if image.is_floating_point():
             return _check_range(image).mul(255).round().to(torch.uint8)
@@ -316,13 +316,13 @@ def _pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
             )
         return image
     if isinstance(image, np.ndarray):
-        return _array(image)
+        return _convert_array(image)
     if isinstance(image, str | os.PathLike):
         image = read_image(image)
     elif isinstance(image, bytes):
         image = decode_image(image, "the picture", None)
     elif isinstance(image, require("PIL.Image").Image):
-        image = eight_bit(upright(image))
+        image = convert_to_eight_bit(rotate_upright(image))
     else:
         raise ValueError(
             f"an image must be a path, bytes, a PIL image, an array or a tensor, got {type(image).__name__}"
@@ -332,14 +332,14 @@ def _pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
     return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
 
 
-def _array(image: np.ndarray) -> UInt8[Tensor, "c h w"]:
+def _convert_array(image: np.ndarray) -> UInt8[Tensor, "c h w"]:
     if image.ndim not in (2, 3) or image.size == 0 or image.dtype.kind not in "buf":
         raise ValueError(
             f"an array must hold pixels of shape (h, w) or (h, w, channels) as uint8, uint16 or float in [0, 1], "
             f"got {image.dtype} {image.shape}"
         )
     if image.ndim == 3 and image.shape[2] in (2, 4) and image.dtype == np.uint8:  # transparent
-        return _pixels(require("PIL.Image").fromarray(image))
+        return _convert_to_pixels(require("PIL.Image").fromarray(image))
     if image.dtype.kind == "f":
         pixels = _check_range(torch.from_numpy(image)[..., None, :, :] if image.ndim == 2 else torch.from_numpy(image))
         scaled = pixels.reshape(image.shape).mul(255).round().to(torch.uint8)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from .augment import Augmentation, Uniforms, checked_range
+from .augment import Augmentation, Uniforms, check_range
 
 
 class RandomErasing(Augmentation):
@@ -29,7 +29,7 @@ class RandomErasing(Augmentation):
     ):
         if not 0 <= probability <= 1 or not math.isfinite(fill):
             raise ValueError(f"probability must lie in 0 … 1 and fill be finite, got {probability} and {fill}")
-        self.area, self.ratio = checked_range("area", area, 0, 1), checked_range("ratio", ratio, 1e-3, 1e3)
+        self.area, self.ratio = check_range("area", area, 0, 1), check_range("ratio", ratio, 1e-3, 1e3)
         self.probability, self.fill = probability, fill
 
     def draws(self, shape: torch.Size) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from .._extras import require
-from .errors import corrupt
+from .errors import make_corrupt_error
 from .images import MAX_BYTES, read_bytes
 
 RECORDING_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif")
@@ -133,7 +133,7 @@ def decode_recording(content: bytes, where: str, max_samples: int = MAX_SAMPLES)
         if isinstance(error, soundfile.LibsndfileError):
             reason = error.error_string.rstrip(". ")  # without the address of a buffer
         found = f"{len(content)} bytes that do not decode ({reason})" if content else "an empty file"
-        raise corrupt(where, found, "a whole sound file (WAV, FLAC, Ogg, MP3, AIFF)") from error
+        raise make_corrupt_error(where, found, "a whole sound file (WAV, FLAC, Ogg, MP3, AIFF)") from error
 
 
 class TooManySamplesError(ValueError):

@@ -7,7 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from .augment import Augmentation, Uniforms, checked_range, restore_dtype, to_floating_point
+from .augment import Augmentation, Uniforms, check_range, restore_dtype, to_floating_point
 
 
 class ResizedCrop(Augmentation):
@@ -32,7 +32,7 @@ class ResizedCrop(Augmentation):
         if size is not None and (len(size) != 2 or min(size) < 1):
             raise ValueError(f"size must be (height, width), both ≥ 1, or None, got {size}")
         self.size = size
-        self.area, self.ratio = checked_range("area", area, 1e-6, 1), checked_range("ratio", ratio, 1e-3, 1e3)
+        self.area, self.ratio = check_range("area", area, 1e-6, 1), check_range("ratio", ratio, 1e-3, 1e3)
 
     def draws(self, shape: torch.Size) -> int:
         """Return four: area, ratio, row and column."""
@@ -47,8 +47,8 @@ class ResizedCrop(Augmentation):
         ratio = (low + (high - low) * u[:, 1]).exp()
         # height and width are shares of the image's sides
         height, width = (share / ratio).sqrt().clamp(max=1), (share * ratio).sqrt().clamp(max=1)
-        rows = _sources(tall, height, u[:, 2] * (1 - height))
-        columns = _sources(broad, width, u[:, 3] * (1 - width))
+        rows = _compute_pixel_centers(tall, height, u[:, 2] * (1 - height))
+        columns = _compute_pixel_centers(broad, width, u[:, 3] * (1 - width))
         size = (len(batch), tall, broad)
         grid = torch.stack([columns[:, None, :].expand(size), rows[:, :, None].expand(size)], -1)
         values = to_floating_point(batch)
@@ -56,7 +56,7 @@ class ResizedCrop(Augmentation):
         return restore_dtype(moved, batch)
 
 
-def _sources(count: int, length: Tensor, start: Tensor) -> Tensor:
+def _compute_pixel_centers(count: int, length: Tensor, start: Tensor) -> Tensor:
     """Return the centers of ``count`` pixels spread over [start, start + length] of the image, which reaches from −1 to 1."""
-    centres = (torch.arange(count, dtype=length.dtype) + 0.5) / count
-    return 2 * (start[:, None] + length[:, None] * centres) - 1
+    centers = (torch.arange(count, dtype=length.dtype) + 0.5) / count
+    return 2 * (start[:, None] + length[:, None] * centers) - 1

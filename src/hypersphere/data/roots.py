@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .archive import inside, walk
+from .archive import check_inside, walk
 from .catalog import CATALOG, Entry
-from .errors import CorruptDataError, MissingDataError, corrupt
+from .errors import CorruptDataError, MissingDataError, make_corrupt_error
 from .images import decode_image
 
 VARIABLE = "HYPERSPHERE_DATA"
@@ -48,9 +48,9 @@ class Folder:
     def first(self, *names: str) -> Path | None:
         """Return the first of these files that exists."""
         for name in names:
-            if _there(self.path, name):
+            if _exists(self.path, name):
                 with self._with_remedy():
-                    return inside(self.path / name, self.path)
+                    return check_inside(self.path / name, self.path)
         return None
 
     def file(self, *names: str) -> Path:
@@ -76,9 +76,9 @@ class Folder:
         with self._with_remedy():
             return decode_image(content, str(where), mode, shape, formats=("PNG", "JPEG"))
 
-    def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
+    def make_corrupt_error(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
         """Return the error for one of the files, with instructions to download the dataset again."""
-        return corrupt(path, found, expected, self.entry.remedy)
+        return make_corrupt_error(path, found, expected, self.entry.remedy)
 
     @contextmanager
     def _with_remedy(self) -> Iterator[None]:
@@ -93,12 +93,12 @@ def locate(name: str, root: Root = None) -> Folder | None:
     entry = CATALOG[name]
     for top in data_roots(root):
         for below in (*entry.folders, "."):
-            if any(_there(top / below, mark) for mark in entry.marks):
-                return Folder(entry, inside(top / below, top))
+            if any(_exists(top / below, mark) for mark in entry.marks):
+                return Folder(entry, check_inside(top / below, top))
     return None
 
 
-def find(name: str, root: Root = None) -> Folder:
+def find_folder(name: str, root: Root = None) -> Folder:
     """Return the dataset's folder; the error lists the searched folders and how to get the dataset."""
     found = locate(name, root)
     if found is not None:
@@ -111,7 +111,7 @@ def find(name: str, root: Root = None) -> Folder:
     )
 
 
-def _there(folder: Path, name: str) -> bool:
+def _exists(folder: Path, name: str) -> bool:
     """Return whether a file or folder of this name exists; links count and are checked when they are opened."""
     path = folder / name
     return path.is_symlink() or (path.is_dir() if name.endswith("/") else path.is_file())

@@ -65,7 +65,7 @@ class ClassBalancedSampler:
     """
 
     def __init__(self, labels: Int[Tensor, "n"], classes: int, each: int):
-        self.members = _members(labels)
+        self.members = _group_by_class(labels)
         if not 1 <= classes <= len(self.members) or each < 1:
             raise ValueError(f"classes must lie in 1 … {len(self.members)} and each be ≥ 1, got {classes} and {each}")
         self.classes, self.each = classes, each
@@ -182,7 +182,7 @@ class EpisodeSampler:
             raise ValueError(
                 f"ways, shots, queries and episodes must be ≥ 1, got {ways}, {shots}, {queries}, {episodes}"
             )
-        self.members = [m for m in _members(labels) if len(m) >= shots + queries]
+        self.members = [m for m in _group_by_class(labels) if len(m) >= shots + queries]
         if len(self.members) < ways:
             raise ValueError(
                 f"ways must be at most {len(self.members)}, the classes with {shots + queries} samples, got {ways}"
@@ -202,7 +202,7 @@ class EpisodeSampler:
         return Episode(rows[:, : self.shots], rows[:, self.shots :], self.labels[rows[:, 0]])
 
 
-def _members(labels: Int[Tensor, "n"]) -> list[Int[Tensor, "_"]]:
+def _group_by_class(labels: Int[Tensor, "n"]) -> list[Int[Tensor, "_"]]:
     """Return the indices of each class that occurs, in ascending order of the classes."""
     order = torch.argsort(labels.cpu(), stable=True)
     return list(order.split(torch.unique(labels.cpu(), return_counts=True)[1].tolist()))

@@ -35,7 +35,7 @@ def short_time_power(
     # A product with cosines and sines instead of an FFT: at 400 samples it is as fast, and exported graphs, whose runtimes
     # have Fourier transforms of low precision, compute the same numbers.
     frames = samples.unfold(-1, fft, hop)
-    cosines, sines = _fourier(fft, window, samples.dtype, samples.device)
+    cosines, sines = _build_fourier_matrices(fft, window, samples.dtype, samples.device)
     return ((frames @ cosines).square() + (frames @ sines).square()).transpose(-1, -2)
 
 
@@ -131,7 +131,7 @@ def _to_hertz(mel: Tensor, scale: MelScale) -> Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def _fourier(fft: int, window: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _build_fourier_matrices(fft: int, window: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return cosines and sines (fft, bins) times the Hann window."""
     hann = torch.hann_window(window, periodic=True, dtype=torch.double)
     left = (fft - window) // 2

@@ -77,7 +77,7 @@ class ImbalancedSingle(Subset):
             raise ValueError(f"keep must be a fraction in [0, 1] or a whole number ≥ 0, got {keep!r}")
         sizes = torch.bincount(dataset.labels, minlength=len(dataset.classes)).tolist()
         counts = [(keep if whole else round(keep * size)) if c in classes else size for c, size in enumerate(sizes)]
-        super().__init__(dataset, _keep(dataset.labels, [int(c) for c in counts], seed))
+        super().__init__(dataset, _draw_per_class(dataset.labels, [int(c) for c in counts], seed))
 
 
 class ImbalancedMultiple(Subset):
@@ -95,10 +95,10 @@ class ImbalancedMultiple(Subset):
         step = int(sizes.max()) // len(sizes) if step is None else step
         if step < 1:
             raise ValueError(f"step must be an integer ≥ 1, got {step}")
-        super().__init__(dataset, _keep(dataset.labels, [step * (c + 1) for c in range(len(sizes))], seed))
+        super().__init__(dataset, _draw_per_class(dataset.labels, [step * (c + 1) for c in range(len(sizes))], seed))
 
 
-def _keep(labels: Int[Tensor, "n"], counts: Sequence[int], seed: int) -> Int[Tensor, "_"]:
+def _draw_per_class(labels: Int[Tensor, "n"], counts: Sequence[int], seed: int) -> Int[Tensor, "_"]:
     """Return the ascending indices of ``counts[c]`` random samples of each class c; a smaller class keeps all samples."""
     kept = []
     for c, count in enumerate(counts):

@@ -86,12 +86,12 @@ def _pose(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> F
 
 
 # Each function maps three uniform numbers per point, (3, points), to points distributed uniformly on the surface, (points, 3).
-def _ball(u: Tensor) -> Tensor:
+def _map_to_ball(u: Tensor) -> Tensor:
     height = 2 * u[0] - 1
-    return _ring((1 - height**2).sqrt(), u[1], height)
+    return _place_on_rings((1 - height**2).sqrt(), u[1], height)
 
 
-def _box(u: Tensor) -> Tensor:
+def _map_to_box(u: Tensor) -> Tensor:
     face = (6 * u[0]).long()
     a, b, side = 2 * u[1] - 1, 2 * u[2] - 1, (2 * (face % 2) - 1).double()
     return torch.stack([torch.stack([side, a, b]), torch.stack([a, side, b]), torch.stack([a, b, side])])[
@@ -99,22 +99,27 @@ def _box(u: Tensor) -> Tensor:
     ]
 
 
-def _cylinder(u: Tensor) -> Tensor:
+def _map_to_cylinder(u: Tensor) -> Tensor:
     mantle = u[0] < 2 / 3  # areas 4π of 6π with radius 1 and height 2
     radius = torch.where(mantle, 1.0, u[2].sqrt())
     cap = torch.where(u[0] < 5 / 6, 1.0, -1.0)
-    return _ring(radius, u[1], torch.where(mantle, 2 * u[2] - 1, cap))
+    return _place_on_rings(radius, u[1], torch.where(mantle, 2 * u[2] - 1, cap))
 
 
-def _cone(u: Tensor) -> Tensor:
+def _map_to_cone(u: Tensor) -> Tensor:
     slant = math.sqrt(5.0)  # radius 1, height 2: areas π√5 and π
     radius = u[2].sqrt()
-    return _ring(radius, u[1], torch.where(u[0] < slant / (slant + 1), 1 - 2 * radius, -1.0))
+    return _place_on_rings(radius, u[1], torch.where(u[0] < slant / (slant + 1), 1 - 2 * radius, -1.0))
 
 
-def _ring(radius: Tensor, turn: Tensor, height: Tensor) -> Tensor:
+def _place_on_rings(radius: Tensor, turn: Tensor, height: Tensor) -> Tensor:
     angle = 2 * math.pi * turn
     return torch.stack([radius * angle.cos(), radius * angle.sin(), height], 1)
 
 
-SURFACES: dict[str, Callable[[Tensor], Tensor]] = {"ball": _ball, "box": _box, "cylinder": _cylinder, "cone": _cone}
+SURFACES: dict[str, Callable[[Tensor], Tensor]] = {
+    "ball": _map_to_ball,
+    "box": _map_to_box,
+    "cylinder": _map_to_cylinder,
+    "cone": _map_to_cone,
+}

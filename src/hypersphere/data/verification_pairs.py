@@ -44,15 +44,15 @@ def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, 
     drawn = []
     for fold, members in enumerate(parts):
         stream = Stream(seed, PAIR, fold)
-        same = members[_positive(labels[members], positives, stream)]
-        other = members[_negative(labels[members], negatives, stream)]
+        same = members[_draw_positive_pairs(labels[members], positives, stream)]
+        other = members[_draw_negative_pairs(labels[members], negatives, stream)]
         drawn.append(torch.cat([same, other]))
     both = torch.cat(drawn).sort(dim=1).values
     flags = (torch.arange(positives + negatives) < positives).repeat(folds)
     return Pairs(both[:, 0], both[:, 1], flags, torch.arange(folds).repeat_interleave(positives + negatives))
 
 
-def _positive(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
+def _draw_positive_pairs(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
     """Draw pairs of one identity by their numbers: identity by identity, and within one (1,0), (2,0), (2,1), (3,0), …."""
     order = torch.argsort(labels, stable=True)
     sizes = torch.unique_consecutive(labels[order], return_counts=True)[1]
@@ -68,7 +68,7 @@ def _positive(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tenso
     return torch.stack([order[starts + high], order[starts + low]], dim=1)
 
 
-def _negative(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
+def _draw_negative_pairs(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
     """Return the first ``count`` pairs of two identities in a random order of all pairs."""
     n = len(labels)
     sizes = torch.unique(labels, return_counts=True)[1]

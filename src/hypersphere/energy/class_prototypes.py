@@ -1,4 +1,4 @@
-"""Fixed class prototypes: points of least energy, also in the order of a class hierarchy."""
+"""Fixed class prototypes: points of least energy, optionally arranged in groups of classes."""
 
 import math
 from collections.abc import Sequence
@@ -21,28 +21,29 @@ def place_prototypes(
 ) -> Float[Tensor, "c d"]:
     r"""Return one unit vector per class with the least energy found, or in two levels if the classes form groups.
 
-    Without ``groups`` the points are those of :func:`minimize_energy`; up to d + 1 classes they are a simplex. With groups, the
-    centers c_g of the groups have the least energy, and so do the members of each group around their center, in its tangent space:
+    Without ``groups`` the points are those of :func:`minimize_energy`; up to d + 1 classes form a simplex. With groups,
+    the centers c_g of the groups have the least energy. The members of each group are placed around their center:
 
     .. math:: w = \cos ρ·c_g + \sin ρ·u, \quad ρ = \text{spread}·\tfrac12\min_{g≠h} ∠(c_g, c_h)
 
-    with u of least energy on the unit sphere of the d − 1 dimensions orthogonal to c_g. Two members of a group are at most 2ρ apart,
-    members of different groups at least (1 − spread)·∠ apart, so with ``spread`` ≤ 0.5 every class is nearest to its own group. Use
-    groups where confusing classes of different groups costs more.
+    The vectors u have the least energy on the unit sphere of the d − 1 dimensions orthogonal to c_g. The angle between
+    two members of a group is at most 2ρ, and between members of different groups at least (1 − spread)·∠. So with
+    ``spread`` ≤ 0.5 every class is nearest to its own group. Use groups if confusing classes of different groups costs
+    more.
 
     Args:
         num_classes: Number of classes C, at least 2.
         dim: Dimension d; at least 3 with groups.
         s: Power of the energy.
-        groups: The group of each class, C integers. A group with one member is at its center.
-        spread: How far members are from their center, in (0, 1): as a share of half of the smallest angle between centers.
+        groups: Group of each class, C integers. A single member is placed at the center of its group.
+        spread: Angle between members and their center, in (0, 1), as a share of half of the smallest angle between centers.
         seed: Seed of the search.
 
     Returns:
         The prototypes, one per row, in the default dtype.
 
     Raises:
-        ValueError: If a number is out of its range, or ``groups`` has another length.
+        ValueError: If a number is out of its range, or ``groups`` does not have C entries.
 
     >>> w = place_prototypes(4, 3, groups=[0, 0, 1, 1])
     >>> cos = (w @ w.T)[0]
@@ -54,11 +55,11 @@ def place_prototypes(
     if not 0 < spread < 1:
         raise ValueError(f"spread must lie in (0, 1), got {spread!r}")
     if groups is None:
-        return _solve(num_classes, dim, s, seed).to(torch.get_default_dtype())
+        return _find_points(num_classes, dim, s, seed).to(torch.get_default_dtype())
     if len(groups) != num_classes:
         raise ValueError(f"groups must have one integer for each of the {num_classes} classes, got {len(groups)}")
     names = sorted(set(groups))
-    centers = _solve(len(names), dim, s, seed)
+    centers = _find_points(len(names), dim, s, seed)
     reach = math.pi if len(names) == 1 else float(smallest_angle(centers))
     rho = spread * reach / 2
     rows = torch.empty(num_classes, dim, dtype=torch.float64)
@@ -68,15 +69,15 @@ def place_prototypes(
         if len(members) == 1:
             rows[members] = center
             continue
-        # An orthonormal basis of the directions at right angles to the center.
+        # An orthonormal basis of the directions orthogonal to the center.
         tangent = torch.linalg.qr(torch.cat([center[:, None], torch.eye(dim, dtype=torch.float64)], 1)).Q[:, 1:]
-        around = _solve(len(members), dim - 1, s, seed + number + 1) @ tangent.T
-        rows[members] = math.cos(rho) * center + math.sin(rho) * around
+        offsets = _find_points(len(members), dim - 1, s, seed + number + 1) @ tangent.T
+        rows[members] = math.cos(rho) * center + math.sin(rho) * offsets
     return rows.to(torch.get_default_dtype())
 
 
-def _solve(count: int, dim: int, s: float, seed: int) -> Float[Tensor, "n d"]:
-    """Return points of least energy; one point is the first axis."""
+def _find_points(count: int, dim: int, s: float, seed: int) -> Float[Tensor, "n d"]:
+    """Return points of least energy; a single point lies on the first axis."""
     if count == 1:
         return torch.eye(1, dim, dtype=torch.float64)
     if count <= dim + 1:  # the simplex is the minimum of every decreasing convex kernel

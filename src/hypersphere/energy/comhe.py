@@ -1,4 +1,4 @@
-"""Compressive MHE: the energy of neurons after a projection to few dimensions, where it is easier to lower."""
+"""Compressive MHE: the energy of neurons projected to few dimensions, where it is easier to minimize."""
 
 import math
 from typing import Literal
@@ -13,13 +13,18 @@ from .projections import Projection, RandomProjection
 
 
 class CoMHE(MHE):
-    r"""Σ_{i≠j} f_s(‖g(ŵ_i) − g(ŵ_j)‖), g(v) = Pv/‖Pv‖, for the hidden layers  (eq. 6.3); MHE for the output layer.
+    r"""Σ_{i≠j} f_s(‖g(ŵ_i) − g(ŵ_j)‖) with g(v) = Pv/‖Pv‖ for the hidden layers  (eq. 6.3); MHE for the output layer.
 
-    Half space by default; λ_h = λ_o = 1 in both spaces (E.1). Layers of equal dimension share their basis (6.3.6); ``shared=False``
-    gives each its own. Call :meth:`step` once per training step: it redraws or learns the bases when they are due.
-    Bases, counters and the state of the generator are in the ``state_dict``, so training resumes exactly. All processes
-    of a distributed run draw the same bases, from the projection's seed. ``projection`` is 30-dimensional and random
-    unless given; the other arguments are those of :class:`MHE`.
+    The defaults are half space and λ_h = λ_o = 1, in both spaces (E.1). Call :meth:`step` once per training step; it
+    redraws or updates the bases when they are due. The ``state_dict`` has the bases, the counters and the state of the
+    generator, so training resumes exactly. All processes of a distributed run draw the same bases, from the seed of the
+    projection.
+
+    Args:
+        projection: The projection g; by default a random projection to 30 dimensions.
+        shared: Whether layers of equal dimension share a basis (6.3.6).
+
+    For the other arguments see :class:`MHE`.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     >>> comhe = CoMHE(net, RandomProjection(dim=8, count=2, every=100))
@@ -59,19 +64,19 @@ class CoMHE(MHE):
             data_dependent=data_dependent,
         )
         self.projection = RandomProjection() if projection is None else projection
-        for name, weight in self._hidden().items():
+        for name, weight in self._get_hidden_weights().items():
             kernel_size = getattr(self._layers[name].module, "kernel_size", ())
             self.projection.bind(name, weight, area=math.prod(kernel_size), shared=shared)
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the energy of each hidden layer's projected neurons."""
+        """Return the energy of the projected neurons of each hidden layer."""
         return self.projection.energies(weights, self.energy)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Redraw or learn the bases that are due. Call once per training step."""
+        """Redraw or update the bases that are due. Call once per training step."""
         super().step()
-        self.projection.step(self._hidden(), self.energy)
+        self.projection.step(self._get_hidden_weights(), self.energy)
 
-    def _hidden(self) -> dict[str, Tensor]:
+    def _get_hidden_weights(self) -> dict[str, Tensor]:
         return {name: layer.rows() for name, layer in self._layers.items() if name != self.classifier}

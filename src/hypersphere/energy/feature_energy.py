@@ -10,20 +10,20 @@ from .hyperspherical import as_neurons, mean_energies
 from .kernels import Kernel, Riesz
 
 MIN_NORM = 1e-4
-"""Features shorter than this get the gradient of one of this length, as in the losses over pairs."""
+"""Shorter features get the gradient of a feature of this length, as in the losses over pairs."""
 
 
 class FeatureEnergy(nn.Module):
-    r"""Mean of φ(‖x̂_i − x̂_j‖²) over all pairs of features i ≠ j of a batch: a uniformity loss with any kernel.
+    r"""A uniformity loss with any kernel: the mean of φ(‖x̂_i − x̂_j‖²) over all pairs of features i ≠ j of a batch.
 
-    ``FeatureEnergy(Gaussian(2), log=True)`` is the uniformity of Wang and Isola (2020); :class:`Heat`, :class:`MMD` and
-    :class:`KernelStein` compare the features with the uniform distribution of their dimension. Use it beside a loss that brings
-    positives together, such as an alignment.
+    ``FeatureEnergy(Gaussian(2), log=True)`` is the uniformity of Wang and Isola (2020). :class:`Heat`, :class:`MMD` and
+    :class:`KernelStein` compare the features with the uniform distribution on the sphere. Combine it with a loss that
+    pulls positive pairs together, such as :func:`alignment`.
 
     Args:
-        kernel: φ. The default is ``Riesz(2)``, that of the neurons.
+        kernel: The kernel φ; None is ``Riesz(2)``, the default for neurons.
         log: Whether to return the logarithm of the mean, for kernels that are positive everywhere.
-        gather: Whether the batches of all processes are one batch when torch.distributed is running.
+        gather: Whether to treat the batches of all processes as one batch if torch.distributed is running.
 
     >>> FeatureEnergy(hs.energy.Gaussian(2), log=True)(torch.eye(3))
     tensor(-4.0000)
@@ -39,8 +39,8 @@ class FeatureEnergy(nn.Module):
         """Compute the energy of a batch in float32 or better; 0 with zero gradients for fewer than two features.
 
         Args:
-            features: The features; only directions count.
-            labels: Not used. Training passes them to every loss.
+            features: The features; only their directions matter.
+            labels: Ignored. Training passes them to every loss.
         """
         rows = _gather(features, self.gather)
         if len(rows) < 2:
@@ -54,17 +54,17 @@ class FeatureEnergy(nn.Module):
 
 
 class GlobalOrthogonalRegularization(nn.Module):
-    r"""M₁² + max(0, M₂ − 1/d): non-matching features are to be as orthogonal as random directions.
+    r"""Global orthogonal regularization, M₁² + max(0, M₂ − 1/d): makes non-matching features as orthogonal as random ones.
 
-    Zhang et al. (2017, arXiv:1708.06320). M₁ and M₂ are the means of cos θ and cos² θ over pairs that do not match. Uniform
-    directions have M₁ = 0 and M₂ = 1/d exactly, in every dimension. Both moments are computed from Σx̂ and Σx̂x̂ᵀ, per class
-    where there are labels, so no matrix of pairs is built. It looks only at two moments, so it is gentle: use it to spread
-    features that another loss arranges. For the neurons of layers use :func:`global_orthogonal_regularization`.
+    Zhang et al. (2017, arXiv:1708.06320). M₁ and M₂ are the means of cos θ and cos² θ over non-matching pairs. Uniform
+    directions have exactly M₁ = 0 and M₂ = 1/d in every dimension. Both moments are computed from Σx̂ and Σx̂x̂ᵀ, per class
+    if labels are given, so no matrix of pairs is formed. The regularization constrains only two moments, so use it in
+    addition to another loss. For the neurons of layers use :func:`global_orthogonal_regularization`.
 
     Args:
         mean_weight: Factor of M₁²; 1 in Zhang et al.
         moment_weight: Factor of max(0, M₂ − 1/d); 1 in Zhang et al.
-        gather: Whether the batches of all processes are one batch when torch.distributed is running.
+        gather: Whether to treat the batches of all processes as one batch if torch.distributed is running.
 
     >>> GlobalOrthogonalRegularization()(torch.eye(4)), GlobalOrthogonalRegularization()(torch.ones(3, 4))
     (tensor(0.), tensor(1.7500))
@@ -78,11 +78,11 @@ class GlobalOrthogonalRegularization(nn.Module):
         self.mean_weight, self.moment_weight, self.gather = float(mean_weight), float(moment_weight), gather
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | None = None) -> Float[Tensor, ""]:
-        """Compute the regularization of a batch in float32 or better; 0 with zero gradients without a pair.
+        """Compute the regularization of a batch in float32 or better; 0 with zero gradients if there is no pair.
 
         Args:
-            features: The features; only directions count.
-            labels: Pairs with equal labels match and are left out. Without labels no two samples match.
+            features: The features; only their directions matter.
+            labels: Pairs with equal labels match and are excluded. Without labels no two samples match.
         """
         rows = _gather(features, self.gather)
         groups = None if labels is None else _gather(labels, self.gather)
@@ -95,7 +95,7 @@ class GlobalOrthogonalRegularization(nn.Module):
 
 
 def global_orthogonal_regularization(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
-    r"""Return M₁² + max(0, M₂ − 1/d) of the neurons of a layer, a measure for ``Penalty``.
+    r"""Return M₁² + max(0, M₂ − 1/d) of the neurons of a layer, as a measure for :class:`Penalty`.
 
     Args:
         weight: Neurons in rows.
@@ -106,20 +106,22 @@ def global_orthogonal_regularization(weight: Float[Tensor, "neurons *dim"]) -> F
     >>> hs.energy.Penalty(torch.nn.Linear(4, 6), global_orthogonal_regularization, hidden=1.0, classifier=False)().ndim
     0
     """
-    first, second = average_cosines(as_neurons(weight), None)
-    return first.square() + (second - 1 / as_neurons(weight).shape[1]).clamp_min(0)
+    rows = as_neurons(weight)
+    first, second = average_cosines(rows, None)
+    return first.square() + (second - 1 / rows.shape[1]).clamp_min(0)
 
 
 def average_cosines(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | None
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the means of cos θ and cos² θ over ordered pairs of different samples that do not have the same label.
+    """Return the means of cos θ and cos² θ over ordered pairs of samples with different labels.
 
-    Σ_{i,j} cos θ_ij = ‖Σx̂_i‖² and Σ_{i,j} cos² θ_ij = ‖Σx̂_ix̂_iᵀ‖²; the same sums of each class are subtracted.
+    Over all pairs, Σ_{i,j} cos θ_ij = ‖Σx̂_i‖² and Σ_{i,j} cos² θ_ij = ‖Σx̂_ix̂_iᵀ‖². The same sums over each class are
+    subtracted.
 
     Args:
         features: The features.
-        labels: What they are; None if all are different.
+        labels: Class of each feature; None if all classes are different.
 
     Returns:
         Both means; 0 if there is no pair.
@@ -127,9 +129,9 @@ def average_cosines(
     work = features.to(torch.promote_types(features.dtype, torch.float32))
     with torch.autocast(work.device.type, enabled=False):
         x = normalize(work, min_norm=MIN_NORM)
-        if labels is None:  # every sample is a class of its own, whose cosine with itself is 1
-            own = x.square().sum(1)
-            pairs, first, second = len(x), own.sum(), own.square().sum()
+        if labels is None:  # each class has one sample, and its only pair is the sample with itself
+            self_cosines = x.square().sum(1)
+            pairs, first, second = len(x), self_cosines.sum(), self_cosines.square().sum()
         else:
             classes = [x[labels == c] for c in labels.unique()]
             pairs = sum(len(rows) ** 2 for rows in classes)
@@ -140,5 +142,5 @@ def average_cosines(
 
 
 def _gather(rows: Tensor, gather: bool) -> Tensor:
-    """Return the rows of all processes, or of this process alone."""
+    """Return the rows of all processes if ``gather``, otherwise the given rows."""
     return gather_rows_with_gradient(rows).rows if gather and is_distributed() else rows

@@ -1,8 +1,8 @@
 """Kernel values and gradients for blocks of the Gram matrix, with nearly parallel pairs handled separately.
 
 A float32 Gram matrix gives the squared distance q = 2 − 2cos θ with an absolute error of about 2·10⁻⁷. For two neurons
-10⁻⁴ radians apart, q is 10⁻⁸, so the error is twenty times the value. :class:`Pass` therefore leaves such pairs out of
-its blocks and lists them, and :class:`ClosePairs` recomputes them from the difference of the two directions in float64.
+10⁻⁴ radians apart, q is 10⁻⁸, so the error is twenty counts the value. :class:`Pass` therefore skips close pairs in its
+blocks, and :class:`ClosePairs` computes them from the difference of the two directions in float64.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..geometry.fast_norms import directions
 from .kernels import Kernel, Riesz
 
-DIFFERENCE_ENTRIES = 1 << 20  # entries of the differences that are formed at a time
+DIFFERENCE_ENTRIES = 1 << 20  # entries of the differences per block
 
 
 def wide_dtype(x: Tensor) -> torch.dtype:
@@ -22,9 +22,9 @@ def wide_dtype(x: Tensor) -> torch.dtype:
 
 
 def close_limit(x: Tensor) -> float:
-    """Return the squared distance below which a Gram matrix of this dtype is too inexact.
+    """Return the squared distance below which a Gram matrix of this dtype is not accurate enough.
 
-    Above the limit its relative error is at most 10⁻⁴.
+    Above the limit, the relative error of the squared distance is at most 10⁻⁴.
 
     >>> close_limit(torch.ones(1)), close_limit(torch.ones(1, dtype=torch.float64))
     (0.01, 1e-06)
@@ -46,7 +46,7 @@ class ClosePairs:
     def __init__(self, kernel: Kernel, half_space: bool, weight: Tensor, grad: Tensor | None, beta: Tensor | None):
         self.kernel, self.half_space, self.weight, self.grad, self.beta = kernel, half_space, weight, grad, beta
 
-    def add(self, total: Tensor, b: Tensor, i: Tensor, j: Tensor, sign: Tensor, times: Tensor) -> None:
+    def add(self, total: Tensor, b: Tensor, i: Tensor, j: Tensor, sign: Tensor, counts: Tensor) -> None:
         """Add the pairs to ``total`` and to the gradient.
 
         Args:
@@ -55,16 +55,17 @@ class ClosePairs:
             i: Index of the first neuron of each pair.
             j: Index of the second neuron of each pair.
             sign: 1 for nearly parallel pairs, −1 for nearly antiparallel ones.
-            times: How often each pair counts.
+            counts: Weight of each pair.
         """
         step = max(1, DIFFERENCE_ENTRIES // self.weight.shape[2])
         for start in range(0, len(b), step):
             part = slice(start, start + step)
-            self._add(total, b[part], i[part], j[part], sign[part].to(total.dtype), times[part].to(total.dtype))
+            self._add(total, b[part], i[part], j[part], sign[part].to(total.dtype), counts[part].to(total.dtype))
 
-    def _add(self, total: Tensor, b: Tensor, i: Tensor, j: Tensor, sign: Tensor, times: Tensor) -> None:
-        # With δ = β_i·ŵ_i − sign·β_j·ŵ_j, ‖δ‖² is the squared distance to the near end of neuron j (itself or its
-        # antipode). The parallelogram law gives the distance to the far end, which is large and thus exact anyway.
+    def _add(self, total: Tensor, b: Tensor, i: Tensor, j: Tensor, sign: Tensor, counts: Tensor) -> None:
+        # With δ = β_i·ŵ_i − sign·β_j·ŵ_j, ‖δ‖² is the squared distance to neuron j (sign = 1) or to its antipode
+        # (sign = −1), whichever is nearer. The parallelogram law gives the squared distance to the other one, which is
+        # large and therefore accurate.
         beta_i, beta_j = (torch.ones_like(sign) if self.beta is None else self.beta.to(sign.dtype)[k] for k in (i, j))
         difference = beta_i[:, None] * self._direction(b, i) - (sign * beta_j)[:, None] * self._direction(b, j)
         near = difference.square().sum(1)
@@ -73,10 +74,10 @@ class ClosePairs:
         value, slope = self.kernel(q), self._slope(q)
         if self.half_space:
             value, slope = value + self.kernel(opposite), slope - self._slope(opposite)
-        total.index_add_(0, b, value * times)
+        total.index_add_(0, b, value * counts)
         if self.grad is not None:
             # dq = sign·d‖δ‖² = 2·sign·δ·dδ, and δ depends on ŵ_i with factor β_i, on ŵ_j with factor −sign·β_j.
-            pull = (2 * sign * slope * times)[:, None] * difference
+            pull = (2 * sign * slope * counts)[:, None] * difference
             n = self.weight.shape[1]
             flat = self.grad.view(-1, self.grad.shape[2])
             flat.index_add_(0, b * n + i, (beta_i[:, None] * pull).to(flat.dtype))
@@ -103,10 +104,10 @@ class Pass:
         x: Their directions.
         grad: Tensor that receives the gradient with respect to ``x``, or None.
         beta: Importance weights of the neurons, or None.
-        inspect: Function called with the cosines of each block of :meth:`triangle` (−2 for a neuron with itself), the
-            index of its first row, and one past the index of its last row. The first column has the index of the first
-            row.
-        values_only: Skip the slopes; only without ``grad``.
+        inspect: Function called for each block of :meth:`triangle` with its cosines (−2 for a neuron with itself), the
+            index of its first row, and one past the index of its last row. The first column has the same index as the
+            first row.
+        values_only: Skip the slopes. Not allowed with ``grad``.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Pass:
         return self.total
 
     def block(self, start: int, stop: int) -> Tensor:
-        """Add the part of the upper triangle in these rows to the sums. Blocks must be visited in ascending order."""
+        """Add the part of the upper triangle in these rows to the sums. Call with ascending blocks of rows."""
         x, n, beta, inside = self.x, self.x.shape[1], self.beta, stop - start
         left, right = x[:, start:stop], x[:, start:]
         self._at = (start, stop)
@@ -157,27 +158,27 @@ class Pass:
             )
         return self.total
 
-    def rows(self, rows: Tensor, counts: Tensor | None, chunk: int, among: int | None = None) -> Tensor:
-        """Return the sum over pairs of the given rows with all neurons, or with the first ``among`` neurons.
+    def rows(self, rows: Tensor, counts: Tensor | None, chunk: int, columns: int | None = None) -> Tensor:
+        """Return the sum over the pairs of the given rows with all neurons, or with the first ``columns`` neurons.
 
         Args:
             rows: Indices of neurons.
-            counts: How often each row counts; once if None.
+            counts: Weight of each row; 1 if None.
             chunk: Rows per block.
-            among: Number of neurons the rows are compared with; all if None.
+            columns: Number of leading neurons to compare the rows with; all if None.
         """
         x, beta = self.x, self.beta
-        among = x.shape[1] if among is None else among
-        right = x[:, :among]
-        times = torch.ones(len(rows), dtype=x.dtype, device=x.device) if counts is None else counts.to(x.dtype)
-        for start in range(0, len(rows) if among else 0, chunk):
-            i, count = rows[start : start + chunk], times[start : start + chunk]
+        columns = x.shape[1] if columns is None else columns
+        right = x[:, :columns]
+        counts = torch.ones(len(rows), dtype=x.dtype, device=x.device) if counts is None else counts.to(x.dtype)
+        for start in range(0, len(rows) if columns else 0, chunk):
+            i, count = rows[start : start + chunk], counts[start : start + chunk]
             left = x[:, i]
-            value, force, close = self._evaluate(left, right, i, None if beta is None else (beta[i], beta[:among]))
+            value, force, close = self._evaluate(left, right, i, None if beta is None else (beta[i], beta[:columns]))
             self.total += (value.sum(2) * count).sum(1)
             if self.grad is not None:
                 force = force * count[:, None]
-                self.grad[:, :among].baddbmm_(force.mT, left, alpha=2)
+                self.grad[:, :columns].baddbmm_(force.mT, left, alpha=2)
                 self.grad.index_add_(1, i, force @ right, alpha=2)
             if close is not None:
                 b, r, j, sign = close
@@ -185,18 +186,18 @@ class Pass:
         return self.total
 
     def _evaluate(
-        self, left: Tensor, right: Tensor, own: Tensor | None, beta: tuple[Tensor, Tensor] | None
+        self, left: Tensor, right: Tensor, self_columns: Tensor | None, beta: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
         """Return φ and −dφ/dq of a block of pairs, and the close pairs of the block.
 
-        Entries of a neuron with itself and of close pairs are 0. ``own`` is the column of each row's own neuron;
-        without it, these entries are on the diagonal.
+        Entries of a neuron with itself and of close pairs are 0. ``self_columns`` has the column of each row's own
+        neuron; if None, it is the diagonal.
         """
         cos = left @ right.mT
         if self.inspect is not None:
             cos.diagonal(dim1=1, dim2=2).fill_(-2)
             self.inspect(cos, *self._at)
-        cos = zero_self_pairs(cos, own)
+        cos = zero_self_pairs(cos, self_columns)
         close, mask = None, None
         if self.has_close(cos):
             mask = (cos.abs() if self.both_ends else cos) > 1 - close_limit(cos) / 2
@@ -207,8 +208,8 @@ class Pass:
         else:
             value, force = self._evaluate_distances(*squared_distances(cos, beta))
             force = force * beta[0][:, None] * beta[1]
-        value = zero_self_pairs(value, own)
-        force = value if self.values_only else zero_self_pairs(force, own)
+        value = zero_self_pairs(value, self_columns)
+        force = value if self.values_only else zero_self_pairs(force, self_columns)
         if mask is not None:
             value, force = value.masked_fill_(mask, 0), force.masked_fill_(mask, 0)
         return value, force, close
@@ -260,13 +261,13 @@ def _add_product(out: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
         out.add_(a @ b, alpha=4)
 
 
-def zero_self_pairs(block: Tensor, own: Tensor | None) -> Tensor:
-    """Set the entry of each neuron with itself to 0 in place: on the diagonal, or in column ``own`` of each row."""
-    if own is None:
+def zero_self_pairs(block: Tensor, self_columns: Tensor | None) -> Tensor:
+    """Set the entry of each neuron with itself to 0 in place: on the diagonal, or in these columns of the rows."""
+    if self_columns is None:
         block.diagonal(dim1=1, dim2=2).zero_()
     else:
-        there = (own < block.shape[2]).nonzero().squeeze(1)
-        block[:, there, own[there]] = 0
+        inside = (self_columns < block.shape[2]).nonzero().squeeze(1)
+        block[:, inside, self_columns[inside]] = 0
     return block
 
 

@@ -1,4 +1,4 @@
-"""Penalties of the Gram matrix of the neurons, which Liu (2020) compares the energy with: one class each."""
+"""Penalties of the Gram matrix of the neurons. Liu (2020) compares the energy with them."""
 
 from typing import Literal
 
@@ -12,14 +12,14 @@ from .regularizer import Penalty
 
 
 class Orthonormality(Penalty):
-    r"""λ_h·Σ_j ‖W_jW_jᵀ − I‖²_F: neurons of unit length at right angles; λ_h is 10⁻⁵ in Liu (2020), D.1.
+    r"""λ_h·Σ_j ‖W_jW_jᵀ − I‖²_F: a penalty that makes neurons orthonormal; λ_h is 10⁻⁵ in Liu (2020), D.1.
 
-    The arguments are those of :class:`~hypersphere.energy.Regularizer`; the output layer is left out unless ``output``
-    is given.
+    For the arguments see :class:`~hypersphere.energy.Regularizer`. The output layer is skipped unless ``output`` is
+    given.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     >>> Orthonormality(net).skipped
-    {'2': 'the output layer, whose weight is 0; classifier=False if it is a hidden one'}
+    {'2': 'the output layer, because output is 0; pass classifier=False if it is a hidden layer'}
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class Orthonormality(Penalty):
 
 
 class Orthogonality(Penalty):
-    r"""λ_h·Σ_j ‖W_jW_jᵀ − diag(W_jW_jᵀ)‖²_F: neurons at right angles, of any length.
+    r"""λ_h·Σ_j ‖W_jW_jᵀ − diag(W_jW_jᵀ)‖²_F: a penalty that makes neurons orthogonal, of any length.
 
-    The arguments are those of :class:`~hypersphere.energy.Regularizer`, λ_h that of :class:`Orthonormality`.
+    For the arguments see :class:`~hypersphere.energy.Regularizer`. The default λ_h is that of :class:`Orthonormality`.
 
     >>> Orthogonality(torch.nn.Linear(4, 4), classifier=False)().requires_grad
     True
@@ -62,10 +62,10 @@ class Orthogonality(Penalty):
 
 
 class SRIP(Penalty):
-    r"""λ_h·Σ_j σ(W_jW_jᵀ − I), the spectral restricted isometry penalty that table 6.1 compares with.
+    r"""λ_h·Σ_j σ(W_jW_jᵀ − I), the spectral restricted isometry penalty of table 6.1.
 
-    ``iterations`` of the power method are made for each value (:func:`srip`). Liu (2020) gives no weight; the default
-    is that of :class:`Orthonormality`. The other arguments are those of :class:`~hypersphere.energy.Regularizer`.
+    Each value takes ``iterations`` of the power method, see :func:`srip`. Liu (2020) gives no λ_h; the default is that of
+    :class:`Orthonormality`. For the other arguments see :class:`~hypersphere.energy.Regularizer`.
 
     >>> SRIP(torch.nn.Linear(4, 4), hidden=1e-3, classifier=False)().requires_grad
     True
@@ -82,20 +82,22 @@ class SRIP(Penalty):
         skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
-        super().__init__(model, self._srip, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)
+        super().__init__(
+            model, self._compute_srip, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier
+        )
         if iterations < 1:
             raise ValueError(f"iterations must be a number ≥ 1, got {iterations!r}")
         self.iterations = iterations
 
-    def _srip(self, weight: Tensor) -> Tensor:
+    def _compute_srip(self, weight: Tensor) -> Tensor:
         return srip(weight, self.iterations)
 
 
 def srip(weight: Float[Tensor, "neurons *dim"], iterations: int = 10) -> Float[Tensor, ""]:
-    r"""Spectral restricted isometry: σ(WWᵀ − I), the largest singular value, by power iteration (table 6.1).
+    r"""Return the spectral restricted isometry σ(WWᵀ − I), the largest singular value, by power iteration (table 6.1).
 
-    0 for orthonormal neurons. Each iteration multiplies twice by WWᵀ − I, from a fixed random vector; the value is a
-    lower bound that rises with ``iterations``.
+    The value is 0 for orthonormal neurons. The power iteration starts from a fixed random vector and multiplies twice by
+    WWᵀ − I per iteration. The result is a lower bound that rises with ``iterations``.
 
     >>> srip(2 * torch.eye(3))
     tensor(3.)
@@ -107,11 +109,11 @@ def srip(weight: Float[Tensor, "neurons *dim"], iterations: int = 10) -> Float[T
         v = torch.randn(len(w), generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(w)
         with torch.no_grad():
             for _ in range(2 * iterations):
-                v = normalize(_deviation(w, v))
-        # With v the singular vector, d‖(WWᵀ − I)v‖ is the derivative of σ; at 0 it has none and none is given.
-        return norm(_deviation(w, v))
+                v = normalize(_apply_deviation(w, v))
+        # If v is the singular vector, d‖(WWᵀ − I)v‖ is the derivative of σ. At σ = 0 there is none, and the gradient is 0.
+        return norm(_apply_deviation(w, v))
 
 
-def _deviation(w: Tensor, v: Tensor) -> Tensor:
+def _apply_deviation(w: Tensor, v: Tensor) -> Tensor:
     """Return (WWᵀ − I)v without the Gram matrix."""
     return w @ (w.T @ v) - v

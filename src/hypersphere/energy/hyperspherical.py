@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .kernels import Distance, Kernel, riesz_kernel
+from .kernels import Distance, Kernel, choose_kernel
 from .pair_sums import pair_sums
 
 
@@ -26,21 +26,21 @@ def hyperspherical_energy(
     r"""Return E_s = Σ_{i≠j} f_s(‖ŵ_i − ŵ_j‖), f_s(z) = z^{−s} for s > 0 and log(1/z) for s = 0  (eq. 5.1).
 
     Args:
-        weight: neurons in rows; further axes are flattened. Lengths do not matter, only directions.
-        s: power of the kernel, any number ≥ 0; 2 is the usual choice of Liu (2020).
-        half_space: energy of the 2N points ±ŵ_i (5.3.4), from one N × N Gram matrix.
+        weight: Neurons in rows; further axes are flattened. Only directions matter, not lengths.
+        s: Power of the kernel, any number ≥ 0; 2 is the usual choice of Liu (2020).
+        half_space: Whether to use the energy of the 2N points ±ŵ_i (5.3.4). It needs only one N × N Gram matrix.
         distance: ``"euclidean"``, or ``"angular"`` for arccos(ŵ_i·ŵ_j) in place of the distance (eq. 5.5).
-        importance: β, a constant weight per neuron: the energy of the points β_i·ŵ_i (eq. D.10). Not for angles, which
-            ignore it.
+        importance: β, one constant weight per neuron, for the energy of the points β_i·ŵ_i (eq. D.10). Refused with
+            kernels of the angle, because the angle does not depend on β.
         reduction: ``"mean"`` over the N(N − 1) ordered pairs, 2N(2N − 1) in half space (eq. 5.4), or their ``"sum"``.
-        kernel: a kernel object in place of ``s`` and ``distance``.
-        sample: number of neurons in a random subset; the mean and the sum stay unbiased (5.3.6).
-        generator: source of the random subset.
-        chunk: rows of the Gram matrix formed at a time; memory is O(N·chunk).
+        kernel: A kernel object in place of ``s`` and ``distance``.
+        sample: Number of neurons in a random subset; the mean and the sum stay unbiased (5.3.6).
+        generator: Generator of the random subset.
+        chunk: Number of rows of the Gram matrix per block; memory is O(N·chunk).
 
-    Two neurons closer than a floor — 10⁻⁶, or 10^{−32/(s+1)} if that is more — have the energy that the tangent at the
-    floor gives, so duplicates have a finite value and gradient. A zero row has no direction: it counts as orthogonal to
-    all others and gets no gradient. Computed in float32 or better, and close pairs in float64.
+    Below a floor on the distance, 10⁻⁶ or 10^{−32/(s+1)} if that is more, the kernel is continued by its tangent, so
+    duplicates have a finite value and gradient. A zero row has no direction. It counts as orthogonal to all others and
+    gets no gradient. The energy is computed in float32 or better, that of close pairs in float64.
 
     >>> hyperspherical_energy(torch.eye(3))
     tensor(0.5000)
@@ -49,9 +49,9 @@ def hyperspherical_energy(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
-    kernel, weight = riesz_kernel(s, distance, kernel), as_neurons(weight)
+    kernel, weight = choose_kernel(s, distance, kernel), as_neurons(weight)
     total = len(weight)
-    _check(chunk=chunk)
+    _check_chunk(chunk)
     if importance is not None:
         importance = check_importance(importance, weight, kernel)
     if sample is not None:
@@ -72,17 +72,17 @@ def class_energy(
     kernel: Kernel | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Return 1/(m(N−1)) · Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖): the energy of a classifier as a mini-batch sees it (5.3.6).
+    r"""Return the data-dependent energy of a classifier, 1/(m(N−1)) · Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖)  (5.3.6).
 
-    Only the classes that appear in the batch meet all others, so the cost is m·N pairs. When every class is equally
-    likely as a label, the expectation is the mean energy of the classifier. ``s``, ``distance`` and ``kernel`` are
-    those of :func:`hyperspherical_energy`.
+    Only the classes of the batch are compared with all other classes, so the cost is at most m·N pairs for m labels. If
+    all classes are equally likely as labels, the expectation is the mean energy of the classifier. For ``s``,
+    ``distance`` and ``kernel`` see :func:`hyperspherical_energy`.
 
     >>> class_energy(torch.eye(4), torch.tensor([0, 0, 2]))
     tensor(0.5000)
     """
-    kernel, weight = riesz_kernel(s, distance, kernel), as_neurons(weight)
-    _check(chunk=chunk)
+    kernel, weight = choose_kernel(s, distance, kernel), as_neurons(weight)
+    _check_chunk(chunk)
     if labels.numel() == 0:
         raise ValueError("labels must have at least one entry, got none")
     return batch_energy(weight, labels, kernel, chunk=chunk)
@@ -96,13 +96,13 @@ def batch_energy(
     importance: Float[Tensor, " classes"] | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    """Return :func:`class_energy` of any kernel, also of classes with weights β."""
+    """Return :func:`class_energy` for any kernel, optionally with weights β of the classes."""
     n = len(weight)
     rows, counts = labels.unique(return_counts=True)
     if rows[0] < 0 or rows[-1] >= n:
         raise ValueError(f"labels must be in [0, {n - 1}], got values from {rows[0].item()} to {rows[-1].item()}")
-    times = counts.to(torch.float32)
-    sums = pair_sums(weight.unsqueeze(0), kernel, importance=importance, rows=rows, counts=times, chunk=chunk)
+    counts = counts.to(torch.float32)
+    sums = pair_sums(weight.unsqueeze(0), kernel, importance=importance, rows=rows, counts=counts, chunk=chunk)
     return sums.squeeze(0) / (labels.numel() * (n - 1))
 
 
@@ -117,8 +117,8 @@ def mean_energies(
 ) -> Float[Tensor, " batch"]:
     """Return the mean energy of each matrix of a batch over its ordered pairs.
 
-    In half space the N pairs (ŵ_i, −ŵ_i), a constant for unit neurons, are part of the mean; ``population`` is the N
-    that sets their share when the rows are a sample.
+    In half space the mean includes the N pairs (ŵ_i, −ŵ_i), whose energy is constant for unit neurons. If the rows are
+    a sample, ``population`` is the total number of neurons N, which sets the share of these pairs.
     """
     n = weight.shape[1]
     sums, pairs = pair_sums(weight, kernel, half_space=half_space, importance=importance, chunk=chunk), n * (n - 1)
@@ -126,12 +126,12 @@ def mean_energies(
         return sums / pairs
     population = population or n
     lengths = sums.new_ones(()) if importance is None else importance.to(sums.dtype)
-    own = kernel.for_dimension(weight.shape[2]).value(4 * lengths.square()).mean()
-    return torch.add(own / (2 * population - 1), sums, alpha=(population - 1) / (pairs * (2 * population - 1)))
+    antipodal = kernel.for_dimension(weight.shape[2]).value(4 * lengths.square()).mean()
+    return torch.add(antipodal / (2 * population - 1), sums, alpha=(population - 1) / (pairs * (2 * population - 1)))
 
 
 def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons flat"]:
-    """Return the rows of a weight, flattened; at least two, each with at least one entry."""
+    """Return the flattened rows of a weight; refuse fewer than two rows, or rows without entries."""
     if weight.ndim < 2 or weight.shape[0] < 2 or weight.numel() == 0:
         raise ValueError(f"weight must hold at least two neurons in rows, (N, …), got shape {tuple(weight.shape)}")
     if not weight.is_floating_point():
@@ -140,7 +140,7 @@ def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons 
 
 
 def check_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
-    """Return β as a constant, refused where it has no meaning."""
+    """Return β without a gradient; refuse invalid values, and kernels of the angle, which ignore it."""
     if kernel.of_angle:
         raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')
     if importance.shape != weight.shape[:1] or not (importance.isfinite() & (importance > 0)).all():
@@ -160,6 +160,6 @@ def _draw_neurons(
     return weight[chosen], None if importance is None else importance[chosen]
 
 
-def _check(chunk: int | None) -> None:
+def _check_chunk(chunk: int | None) -> None:
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be a number of rows ≥ 1, got {chunk!r}")

@@ -1,4 +1,4 @@
-"""An interior-point method for Tammes' problem, which equalizes the smallest angles to the last digits."""
+"""An interior-point method for Tammes' problem. It equalizes the smallest angles up to rounding errors."""
 
 import torch
 from jaxtyping import Float
@@ -7,10 +7,11 @@ from torch import Tensor
 from ..geometry import normalize
 from .point_symmetry import PointSymmetry, no_symmetry, self_entries
 
-SLACK = 1e-3  # what the bound t starts above the largest cosine: the change that is expected of a relaxed start
-LONGEST = 0.2  # radians a point may move in one step
-SETTLED = 10  # steps after which t and Σ λz predict the result of a row
-SHARE = 0.75  # of Σ λz, the most that can be gained to first order, that t still falls: 0.4 early, near 1 at the end
+INITIAL_SLACK = 1e-3  # the bound t starts this much above the largest cosine: the expected change of a relaxed start
+MAX_STEP_RADIANS = 0.2  # largest movement of a point in one step
+MIN_STEPS_TO_PREDICT = 10  # after these steps, t and Σ λz predict the final value of a row
+# Expected decrease of t as a share of Σ λz, which bounds it to first order. The share is 0.4 early and near 1 at the end.
+EXPECTED_GAIN = 0.75
 
 
 @torch.no_grad()
@@ -23,15 +24,21 @@ def minimize_largest_cosine(
     symmetry: PointSymmetry | None = None,
     hopeless: float = torch.inf,
 ) -> Float[Tensor, "batch m dim"]:
-    r"""Solve min t subject to x_i·x_j ≤ t for all pairs, from each row of a batch; return the best points found.
+    r"""Solve min t subject to x_i·x_j ≤ t for all pairs, and return the best points found for each row of the batch.
 
-    In half space −x_i·x_j ≤ t is demanded too. Each step is a primal–dual Newton step on the conditions of optimality,
-    Σ λ_ij ∇(x_i·x_j) = 0, Σ λ_ij = 1 and λ_ij·(t − x_i·x_j) = μ, with μ chosen by Mehrotra's predictor and driven to 0.
-    Which pairs touch need not be known: their λ stays positive. ``damping`` holds points that no pair holds, and those
-    on which the pairs have no first-order effect. A row ends where λ and the slack leave nothing to gain, or after ``steps``.
+    Half space adds the constraints −x_i·x_j ≤ t. Each step is a primal–dual Newton step for the optimality conditions
+    Σ λ_ij ∇(x_i·x_j) = 0, Σ λ_ij = 1 and λ_ij·(t − x_i·x_j) = μ. Mehrotra's predictor chooses μ, which goes to 0. The
+    active constraints need not be known in advance: only their λ stay positive.
 
-    With a ``symmetry`` each point stands for its orbit, and the points of an orbit move together. A row whose t
-    is expected to end above ``hopeless`` is given up after ten steps or later; it counts with what it has reached.
+    Args:
+        points: Unit vectors to start from. With a ``symmetry``, one point per orbit.
+        half_space: Whether to constrain |x_i·x_j|.
+        steps: Maximum number of steps. A row stops earlier once Σ λ_ij·(t − x_i·x_j) is at rounding level.
+        damping: Number added to the diagonal of the Newton matrix. It keeps points in place that no active constraint
+            determines to first order.
+        symmetry: Symmetry of the arrangement; all points of an orbit move together.
+        hopeless: Value of t above which a row is not worth finishing. From the eleventh step on, a row whose t is expected
+            to end above it stops; its best points so far are returned.
 
     >>> square = normalize(torch.tensor([[[1.0, 0.1], [0.0, 1.0], [-1.0, 0.0], [0.2, -1.0]]], dtype=torch.float64))
     >>> x = minimize_largest_cosine(square)[0]
@@ -39,26 +46,26 @@ def minimize_largest_cosine(
     tensor(True)
     """
     state = _State(points, half_space, damping, symmetry or no_symmetry(points.shape[2]))
-    best, value = points.clone(), state.largest()
+    best, best_values = points.clone(), state.find_largest()
     rows = torch.arange(len(points), device=points.device)
-    for done in range(steps):
+    for number in range(steps):
         gap = state.step()
-        reached = state.largest()
-        better = reached < value[rows]
-        best[rows[better]], value[rows[better]] = state.x[better], reached[better]
-        going = (gap > 1e-15) & reached.isfinite()
-        if done >= SETTLED:
-            going &= state.t - SHARE * gap < hopeless
-        if not going.all():
-            rows = rows[going]
-            state.keep(going)
+        values = state.find_largest()
+        better = values < best_values[rows]
+        best[rows[better]], best_values[rows[better]] = state.x[better], values[better]
+        active = (gap > 1e-15) & values.isfinite()
+        if number >= MIN_STEPS_TO_PREDICT:
+            active &= state.t - EXPECTED_GAIN * gap < hopeless
+        if not active.all():
+            rows = rows[active]
+            state.keep(active)
         if len(rows) == 0:
             break
     return best
 
 
 def largest_cosine(points: Float[Tensor, "batch n dim"], half_space: bool) -> Float[Tensor, " batch"]:
-    """Return max_{i≠j} x_i·x_j of each row, or of |x_i·x_j| in half space."""
+    """Return max_{i≠j} x_i·x_j of each row, in half space max_{i≠j} |x_i·x_j|."""
     cos = points @ points.mT
     cos = cos.abs() if half_space else cos
     cos.diagonal(dim1=1, dim2=2).fill_(-1)
@@ -66,7 +73,7 @@ def largest_cosine(points: Float[Tensor, "batch n dim"], half_space: bool) -> Fl
 
 
 def tangent_bases(points: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n dim less"]:
-    """Return orthonormal columns perpendicular to each point, from a reflection that maps the last axis to ∓x."""
+    """Return an orthonormal basis of the tangent space at each point x, from a reflection that maps the last axis to ∓x."""
     last = points[..., -1:]
     v = points.clone()
     v[..., -1:] += torch.where(last < 0, -1.0, 1.0).to(points.dtype)
@@ -78,148 +85,158 @@ def tangent_bases(points: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch 
 
 
 class _State:
-    """The unknowns of a batch of rows: points x, bound t, slack z and multipliers λ of each point with all points.
+    """The unknowns of a batch of rows: points x, bound t, slacks z and multipliers λ of all constraints.
 
-    z and λ are (batch, signs, m, n). A pair of moving points is there twice, as (i, j) and (j, i); the entry of a point
-    with itself has z = 1 and λ = 0 and takes no part.
+    z and λ have the shape (batch, signs, m, n), for the m points of x and all n points of the arrangement. A pair of
+    moving points occurs twice, as (i, j) and (j, i). The entry of a point with itself is not a constraint and has z = 1
+    and λ = 0.
     """
 
     def __init__(self, points: Tensor, half_space: bool, damping: float, symmetry: PointSymmetry):
         self.x, self.damping, self.half_space, self.symmetry = points, damping, half_space, symmetry
-        self._look()
-        self.t = self.largest() + SLACK
-        self.z = self.slack()
+        self._update_cosines()
+        self.t = self.find_largest() + INITIAL_SLACK
+        self.z = self.compute_slack()
         self_entries(self.z).fill_(1)
         weight = 1 / self.z
         self_entries(weight).zero_()
         self.multiplier = weight / weight.sum((1, 2, 3), keepdim=True)
 
-    def _look(self) -> None:
-        self.whole = self.symmetry.expand(self.x)
-        self.cos = (self.x @ self.whole.mT).unsqueeze(1)
+    def _update_cosines(self) -> None:
+        self.all_points = self.symmetry.expand(self.x)
+        self.cos = (self.x @ self.all_points.mT).unsqueeze(1)
 
-    def largest(self) -> Float[Tensor, " batch"]:
+    def find_largest(self) -> Float[Tensor, " batch"]:
         """Return the largest cosine of each row."""
         cos = self.cos.abs() if self.half_space else self.cos.clone()
         self_entries(cos).fill_(-1)
         return cos.flatten(1).amax(1)
 
-    def slack(self) -> Tensor:
+    def compute_slack(self) -> Tensor:
         """Return t ∓ x_i·x_j."""
-        return _wide(self.t) - self.both(self.cos)
+        return _expand(self.t) - self.add_negatives(self.cos)
 
-    def both(self, entries: Float[Tensor, "batch 1 m n"]) -> Float[Tensor, "batch signs m n"]:
-        """Return the entries, in half space with their negatives."""
+    def add_negatives(self, entries: Float[Tensor, "batch 1 m n"]) -> Float[Tensor, "batch signs m n"]:
+        """Return the entries, in half space followed by their negatives."""
         return torch.cat([entries, -entries], 1) if self.half_space else entries
 
     def keep(self, rows: Tensor) -> None:
-        """Keep these rows and drop the others."""
+        """Drop all rows but these."""
         self.x, self.t, self.z, self.multiplier = self.x[rows], self.t[rows], self.z[rows], self.multiplier[rows]
-        self.whole, self.cos = self.whole[rows], self.cos[rows]
+        self.all_points, self.cos = self.all_points[rows], self.cos[rows]
 
     def step(self) -> Float[Tensor, " batch"]:
-        """Move all rows; return Σ λ·z, a bound of the remaining improvement."""
+        """Move all rows by one predictor–corrector step; return Σ λ·z, a bound on the remaining decrease of t.
+
+        ``change`` is the relative change Δz/z of the slacks. Linearizing λ·z = μ gives the relative change of λ,
+        Δλ/λ = μ/(λ·z) − 1 − Δz/z. The predictor solves for μ = 0. Its longest steps that keep z and λ non-negative would
+        give ``predicted_gap``. The corrector then solves for μ = (predicted_gap/gap)³·gap/pairs.
+        """
         system, product = _Newton(self), self.multiplier * self.z
         gap = product.sum((1, 2, 3))
-        _, _, change = system.predictor()  # of z, relative; that of λ is then −1 − change
+        _, _, change = system.solve_predictor()
         least, most = torch.aminmax(change.flatten(1), dim=1)
-        dual, primal = (1 / (1 + most)).clamp(0, 1), _reach(least, 1.0)
+        dual, primal = (1 / (1 + most)).clamp(0, 1), _limit_step(least, 1.0)
         moved = product * change
         first, second = moved.sum((1, 2, 3)), (moved * change).sum((1, 2, 3))
-        ahead = (1 - dual) * gap + ((1 - dual) * primal - dual) * first - dual * primal * second
+        predicted_gap = (1 - dual) * gap + ((1 - dual) * primal - dual) * first - dual * primal * second
         pairs = product[0].numel() - product.shape[1] * product.shape[2]
-        target = _wide((ahead / gap).pow(3).clamp(1e-8, 1) * gap / pairs)
-        move, dt, change = system.corrector(target)
+        target = _expand((predicted_gap / gap).pow(3).clamp(1e-8, 1) * gap / pairs)
+        move, dt, change = system.solve_corrector(target)
         self_entries(product).fill_(1)
         dual_change = (target / product).sub_(1).sub_(change)
         self_entries(dual_change).zero_()
         size = torch.linalg.vector_norm(move, dim=2).amax(1)
-        primal = torch.minimum(_reach(change.flatten(1).amin(1), 0.995), LONGEST / size)
-        dual = _reach(dual_change.flatten(1).amin(1), 0.995)
+        primal = torch.minimum(_limit_step(change.flatten(1).amin(1), 0.995), MAX_STEP_RADIANS / size)
+        dual = _limit_step(dual_change.flatten(1).amin(1), 0.995)
         self.x = normalize(self.x + primal[:, None, None] * move)
         self.t = self.t + primal * dt
-        self.z = self.z * change.mul_(_wide(primal)).add_(1)
-        self.multiplier = self.multiplier * dual_change.mul_(_wide(dual)).add_(1)
-        self._look()
+        self.z = self.z * change.mul_(_expand(primal)).add_(1)
+        self.multiplier = self.multiplier * dual_change.mul_(_expand(dual)).add_(1)
+        self._update_cosines()
         return (self.multiplier * self.z).sum((1, 2, 3))
 
 
 class _Newton:
-    """The linear system of one step, reduced to the points' tangent coordinates and factorised once for two right sides.
+    """The linear system of one step in tangent coordinates of the points, factorized once for predictor and corrector.
 
-    With the images X of all points, bases B of the tangent planes and W = λ/z the matrix has in row (a, i) and column
-    (c, j) the sum over the images Rᵖj of 2·W·(B_ai·Rᵖx_j)·(B_cj·R⁻ᵖx_i), on its diagonal blocks 2·B_aᵀ(Σ W·XXᵀ)B_c too.
+    Eliminating the changes of z and λ leaves a matrix over the coordinates a, c of the points i, j. With the bases B of
+    the tangent spaces, W = λ/z and all points X of the arrangement, its entry (a, i), (c, j) is the sum of
+    2·W·(B_ai·Rᵖx_j)·(B_cj·R⁻ᵖx_i) over the images Rᵖx_j. The diagonal blocks i = j have 2·B_aᵀ(Σ W·XXᵀ)B_c in addition.
     """
 
     def __init__(self, state: _State):
         self.state = state
         batch, m, dim = state.x.shape
         self.bases = tangent_bases(state.x).permute(0, 3, 1, 2).contiguous()  # batch, dim − 1, m, dim
-        self.residual = state.z - state.slack()
+        self.residual = state.z - state.compute_slack()
         self_entries(self.residual).zero_()
         self.weight = state.multiplier / state.z
-        # A pair with a fixed point is there once, any other twice.
-        self.pulling = state.whole.clone()
-        self.pulling[:, m * state.symmetry.order :] /= 2
-        matrix = self._matrix().view(batch, m * (dim - 1), m * (dim - 1))
+        # A pair with a fixed point occurs once, all other pairs occur twice.
+        self.weighted_points = state.all_points.clone()
+        self.weighted_points[:, m * state.symmetry.order :] /= 2
+        matrix = self._build_matrix().view(batch, m * (dim - 1), m * (dim - 1))
         matrix.diagonal(dim1=1, dim2=2).add_(state.damping)
         self.factor = torch.linalg.cholesky_ex(matrix).L
         force = self.weight * self.residual
-        self.total, self.by_bound, self.by_residual = force.sum((1, 2, 3)), self._pull(self.weight), self._pull(force)
+        self.total = force.sum((1, 2, 3))
+        self.by_bound, self.by_residual = self._project_forces(self.weight), self._project_forces(force)
         solved = torch.cholesky_solve(torch.stack([self.by_bound, -self.by_residual], 2), self.factor)
-        self.by_bound_solved, self.free = solved.unbind(2)
+        self.by_bound_solved, self.free = solved.unbind(2)  # the moves per unit of dt, and those for dt = 0
         self.stiffness = (self.by_bound * self.by_bound_solved).sum(1) - self.weight.sum((1, 2, 3))
 
-    def _matrix(self) -> Float[Tensor, "batch less m less m"]:
+    def _build_matrix(self) -> Float[Tensor, "batch less m less m"]:
         state, (batch, m, dim) = self.state, self.state.x.shape
         order = state.symmetry.order
         weight = self.weight.sum(1) if state.half_space else self.weight[:, 0]
-        images = state.whole[:, : m * order].mT
+        images = state.all_points[:, : m * order].mT
         slope = (self.bases.flatten(1, 2) @ images).view(batch, dim - 1, m, order, m)
-        pulled = (2 * weight[:, None, :, : m * order]).unflatten(3, (order, m)) * slope
+        weighted_slope = (2 * weight[:, None, :, : m * order]).unflatten(3, (order, m)) * slope
         matrix = slope.new_zeros(batch, dim - 1, m, dim - 1, m)
-        for p in range(order):  # seen from j, the point i is the image under R⁻ᵖ
-            matrix.addcmul_(pulled[:, :, :, p].unsqueeze(3), slope[:, :, :, -p].permute(0, 3, 1, 2).unsqueeze(1))
-        squares = (self.pulling.unsqueeze(3) * state.whole.unsqueeze(2)).flatten(2)
-        around = (weight @ squares).view(batch, m, dim, dim)
-        own = 2 * torch.einsum("band,bnde,bcne->bacn", self.bases, around, self.bases)
-        matrix.diagonal(dim1=2, dim2=4).add_(own)
+        for p in range(order):  # R⁻ᵖ rotates the pair (x_i, Rᵖx_j) to (R⁻ᵖx_i, x_j)
+            matrix.addcmul_(
+                weighted_slope[:, :, :, p].unsqueeze(3), slope[:, :, :, -p].permute(0, 3, 1, 2).unsqueeze(1)
+            )
+        squares = (self.weighted_points.unsqueeze(3) * state.all_points.unsqueeze(2)).flatten(2)
+        moments = (weight @ squares).view(batch, m, dim, dim)
+        diagonal = 2 * torch.einsum("band,bnde,bcne->bacn", self.bases, moments, self.bases)
+        matrix.diagonal(dim1=2, dim2=4).add_(diagonal)
         return matrix
 
-    def _pull(self, force: Tensor) -> Tensor:
+    def _project_forces(self, force: Tensor) -> Tensor:
         """Return Jᵀ·force in tangent coordinates."""
         force = force[:, 0] - force[:, 1] if self.state.half_space else force[:, 0]
-        return 2 * torch.einsum("band,bnd->ban", self.bases, force @ self.pulling).flatten(1)
+        return 2 * torch.einsum("band,bnd->ban", self.bases, force @ self.weighted_points).flatten(1)
 
-    def predictor(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the step towards λ·z = 0: the points' moves, that of t, and the relative ones of z."""
-        return self._step(self.free, self.total)
+    def solve_predictor(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the step towards λ·z = 0: the moves of the points, the change of t, and the relative changes of z."""
+        return self._solve(self.free, self.total)
 
-    def corrector(self, target: Float[Tensor, "batch 1 1 1"]) -> tuple[Tensor, Tensor, Tensor]:
+    def solve_corrector(self, target: Float[Tensor, "batch 1 1 1"]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the step towards λ·z = target."""
         force = target / self.state.z
         self_entries(force).zero_()
-        pull = self.by_residual + self._pull(force)
+        pull = self.by_residual + self._project_forces(force)
         free = torch.cholesky_solve(-pull.unsqueeze(2), self.factor).squeeze(2)
-        return self._step(free, self.total + force.sum((1, 2, 3)))
+        return self._solve(free, self.total + force.sum((1, 2, 3)))
 
-    def _step(self, free: Tensor, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _solve(self, free: Tensor, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         state = self.state
         dt = (1 - total - (self.by_bound * free).sum(1)) / self.stiffness
         coordinates = (free + dt[:, None] * self.by_bound_solved).view(self.bases.shape[:3])
         move = torch.einsum("band,ban->bnd", self.bases, coordinates)
-        moves = torch.zeros_like(state.whole)
+        moves = torch.zeros_like(state.all_points)
         moves[:, : move.shape[1] * state.symmetry.order] = state.symmetry.images(move)
-        cos = torch.cat([move, state.x], 2) @ torch.cat([state.whole, moves], 2).mT
-        change = (_wide(dt) - self.residual - state.both(cos.unsqueeze(1))).div_(state.z)
+        cos = torch.cat([move, state.x], 2) @ torch.cat([state.all_points, moves], 2).mT
+        change = (_expand(dt) - self.residual - state.add_negatives(cos.unsqueeze(1))).div_(state.z)
         self_entries(change).zero_()
         return move, dt, change
 
 
-def _wide(rows: Float[Tensor, " batch"]) -> Float[Tensor, "batch 1 1 1"]:
+def _expand(rows: Float[Tensor, " batch"]) -> Float[Tensor, "batch 1 1 1"]:
     return rows[:, None, None, None]
 
 
-def _reach(least: Float[Tensor, " batch"], share: float) -> Float[Tensor, " batch"]:
-    """Return the share of a step that may be taken if its smallest relative change is ``least``, no more than 1."""
+def _limit_step(least: Float[Tensor, " batch"], share: float) -> Float[Tensor, " batch"]:
+    """Return the step length, at most 1, at which the smallest relative change ``least`` reaches −``share``."""
     return torch.where(least < 0, -share / least, torch.inf).clamp_max(1)

@@ -1,8 +1,8 @@
-r"""Kernels: an energy is one decreasing function φ of the squared distance q between two points of the sphere.
+r"""Kernels: functions φ of the squared distance q between two points of the sphere. A kernel defines an energy.
 
-Everything else — full or half space, chunks, gradients, close pairs — is shared by all kernels (:mod:`.pair_sums`).
-Below a floor on the distance a kernel is continued by its tangent in q, so that duplicates have a finite value, and
-points that nearly coincide still push each other apart, with a bounded force.
+All kernels share the code for full and half space, chunks, gradients and close pairs (:mod:`.pair_sums`). Below a floor
+on the distance, φ is replaced by its tangent in q. Duplicates then have a finite energy, and points that nearly coincide
+still repel each other with a bounded force.
 """
 
 import inspect
@@ -20,9 +20,7 @@ Distance: TypeAlias = Literal["euclidean", "angular"]
 
 
 class Kernel(ABC):
-    """φ(q) with its slope: write ``value`` and ``slope`` of a kernel of your own, and pass an object of it as ``kernel``.
-
-    ``antipodal`` says that φ needs care where q is near 4 as well, because its slope there is steep.
+    """A function φ(q) with its slope. Subclasses implement ``value`` and ``slope``; pass an instance as ``kernel``.
 
     >>> class Linear(Kernel):
     ...     def value(self, q):
@@ -34,6 +32,7 @@ class Kernel(ABC):
     """
 
     antipodal: ClassVar[bool] = False
+    """Whether φ is so steep near q = 4 that nearly antipodal pairs must be computed like close pairs."""
     of_angle: ClassVar[bool] = False
     """Whether φ is a function of the angle, so that the lengths β of weighted neurons have no meaning."""
 
@@ -47,7 +46,7 @@ class Kernel(ABC):
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """Return the numbers that the constructor makes this kernel from: a compiled graph can hold those, but no object."""
+        """Return the constructor's arguments as numbers. A compiled graph stores these, because it cannot store objects."""
         return ()
 
     @classmethod
@@ -60,7 +59,7 @@ class Kernel(ABC):
         return cls(*parameters)
 
     def for_dimension(self, dim: int) -> "Kernel":
-        """Return the kernel for points of this dimension; most kernels do not depend on it.
+        """Return the kernel for points of this dimension. Most kernels are the same in every dimension.
 
         Args:
             dim: Dimension of the points.
@@ -81,11 +80,11 @@ class Kernel(ABC):
         """Return dφ/dq of squared distances q > 0."""
 
     def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both, where they share work; the memory of ``q`` may be used for one of them."""
+        """Return φ(q) and dφ/dq; may overwrite ``q``. Subclasses override it to share computations."""
         return self.value(q), self.slope(q)
 
     def __call__(self, q: Tensor) -> Tensor:
-        """Return φ(q) with the tangent below the floor: differentiable as often as one likes, for any q."""
+        """Return φ(q), continued by its tangent below the floor. Can be differentiated any number of times, for any q."""
         least = torch.full((), self.floor**2, dtype=q.dtype, device=q.device)
         tangent = self.value(least) + self.slope(least) * (q - least)
         return torch.where(q < least, tangent, self.value(q.clamp_min(least)))
@@ -129,7 +128,7 @@ class Riesz(Kernel):
         return -0.5 / q if s == 0 else -s / 2 * q ** (-s / 2 - 1)
 
     def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both; the slope is −(s/2)·φ/q."""
+        """Return φ(q) and dφ/dq = −(s/2)·φ/q."""
         s = self.s
         if s == 2:
             value = q.reciprocal_()
@@ -151,27 +150,27 @@ class AngularRiesz(Riesz):
 
     def value(self, q: Tensor) -> Tensor:
         """Return θ^{−s}, or −log θ."""
-        return self._of_angle(_angle(q))
+        return self._value_at_angle(_angle(q))
 
     def slope(self, q: Tensor) -> Tensor:
         """Return f_s'(θ)/√(q(4 − q))."""
-        return self._slope_in_angle(_angle(q)) * torch.rsqrt(q * _complement(q))
+        return self._slope_at_angle(_angle(q)) * torch.rsqrt(q * _complement(q))
 
     def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both from one angle."""
+        """Return φ(q) and dφ/dq; the angle is computed once."""
         theta = _angle(q)
-        return self._of_angle(theta), self._slope_in_angle(theta) * torch.rsqrt(q * _complement(q))
+        return self._value_at_angle(theta), self._slope_at_angle(theta) * torch.rsqrt(q * _complement(q))
 
-    def _of_angle(self, theta: Tensor) -> Tensor:
+    def _value_at_angle(self, theta: Tensor) -> Tensor:
         return -theta.log() if self.s == 0 else _power(theta, self.s)
 
-    def _slope_in_angle(self, theta: Tensor) -> Tensor:
+    def _slope_at_angle(self, theta: Tensor) -> Tensor:
         s = self.s
         return -1 / theta if s == 0 else -s * theta ** (-s - 1)
 
 
 class Gaussian(Kernel):
-    r"""exp(−t·q), the Gaussian potential of pairs; bounded, so it needs no floor.
+    r"""exp(−t·q), the Gaussian potential of a pair. It is bounded, so it needs no floor.
 
     >>> Gaussian(2).value(torch.tensor([0.0]))
     tensor([1.])
@@ -200,8 +199,8 @@ class Gaussian(Kernel):
         return -self.t * self.value(q)
 
 
-def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> Kernel:
-    """Return the kernel f_s of a Euclidean or an angular distance, or the one that is given in place of both."""
+def choose_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> Kernel:
+    """Return ``kernel`` if given, otherwise the kernel f_s of the Euclidean or the angular distance."""
     if distance not in ("euclidean", "angular"):
         raise ValueError(f'distance must be "euclidean" or "angular", got {distance!r}')
     if kernel is None:
@@ -214,12 +213,12 @@ def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> 
 
 
 def rebuild_kernel(name: str, parameters: Sequence[float]) -> Kernel:
-    """Return the kernel of a class, by its full name, made from its numbers."""
+    """Return a kernel from the full name of its class and its :attr:`Kernel.parameters`."""
     return _CLASSES[name].from_parameters(parameters)
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
-    """Return x^{−exponent}; the exponents of s = 1 and 2 have cheaper instructions of their own."""
+    """Return x^{−exponent}, with cheaper instructions for the exponents ½ and 1."""
     if exponent == 0.5:
         return torch.rsqrt(x)
     return torch.reciprocal(x) if exponent == 1 else torch.pow(x, -exponent)
@@ -230,5 +229,5 @@ def _angle(q: Tensor) -> Tensor:
 
 
 def _complement(q: Tensor) -> Tensor:
-    """Return 4 − q, the squared distance to the antipode, kept away from 0, where the slope of the angle is infinite."""
+    """Return 4 − q, the squared distance to the antipode, clamped above 0, where the slope of the angle is infinite."""
     return (4 - q).clamp_min(1e-24)

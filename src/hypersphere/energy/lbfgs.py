@@ -20,8 +20,15 @@ def lbfgs(
 ) -> tuple[Float[Tensor, "batch m"], Float[Tensor, " batch"]]:
     """Minimize each row; return the final points and their values.
 
-    A row is done when its largest gradient entry is below ``tolerance`` times its value, or when no step along the
-    search direction lowers its value any more, which is what rounding leaves of a minimum.
+    A row has converged when its largest gradient entry is below ``tolerance`` times its value, or when rounding leaves no
+    step along the search direction that decreases its value.
+
+    Args:
+        objective: Function that returns the value and the gradient of each row.
+        start: Starting point of each row.
+        tolerance: Largest gradient entry at convergence, relative to the value.
+        steps: Maximum number of steps.
+        memory: Number of previous steps that approximate the Hessian.
 
     >>> x, f = lbfgs(lambda x: ((x - 3).square().sum(1), 2 * (x - 3)), torch.zeros(2, 4))
     >>> x[0], f.max() < 1e-9
@@ -34,15 +41,17 @@ def lbfgs(
     for _ in range(steps):
         if not active.any():
             break
-        direction = -_two_loops(g, pairs)
+        direction = -_apply_inverse_hessian(g, pairs)
         descent = (direction * g).sum(1)
         uphill = descent >= 0
         direction = torch.where(uphill[:, None], -g, direction)
         descent = torch.where(uphill, -g.square().sum(1), descent)
-        if not pairs:  # without information on the curvature, the first step is a hundredth of the length of the point
+        if (
+            not pairs
+        ):  # there is no curvature information yet, so limit the first step to a hundredth of the point's norm
             length = 0.01 * x.norm(dim=1).clamp_min(1) / direction.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
             direction, descent = direction * length[:, None], descent * length
-        new_x, new_f, new_g, moved = _search(objective, x, f, g, direction, descent, active)
+        new_x, new_f, new_g, moved = _search_line(objective, x, f, g, direction, descent, active)
         s, y = new_x - x, new_g - g
         curvature = (s * y).sum(1)
         useful = moved & (curvature > 1e-12 * s.norm(dim=1) * y.norm(dim=1))
@@ -53,8 +62,8 @@ def lbfgs(
     return x, f
 
 
-def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """Return the inverse Hessian's action on the gradient; a pair with ρ = 0 was no use and changes nothing."""
+def _apply_inverse_hessian(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+    """Return H⁻¹g by the two-loop recursion over the pairs (s, y, ρ). A pair with ρ = 0 has no effect."""
     q, alphas = g, []
     for s, y, rho in reversed(pairs):
         alpha = rho * (s * q).sum(1)
@@ -69,7 +78,7 @@ def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
     return q
 
 
-def _search(
+def _search_line(
     objective: Objective,
     x: Tensor,
     f: Tensor,
@@ -78,7 +87,7 @@ def _search(
     descent: Tensor,
     active: Bool[Tensor, " batch"],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Halve the step of each row until its value decreases enough (Armijo); rows without such a step are not moved."""
+    """Halve the step of each row until its value decreases enough (Armijo). Rows without such a step do not move."""
     new_x, new_f, new_g = x.clone(), f.clone(), g.clone()
     waiting, step = active.nonzero().flatten(), 1.0
     moved = torch.zeros_like(active)

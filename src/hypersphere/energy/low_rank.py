@@ -1,4 +1,4 @@
-"""Low-rank bilateral CoMHE: a layer whose neurons are made of two small matrices, and the energy of those (E.6)."""
+"""Low-rank bilateral CoMHE: layers parametrized by two small matrices, and the energy of these matrices (E.6)."""
 
 import math
 
@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .hyperspherical import mean_energies
-from .kernels import Distance, Kernel, riesz_kernel
+from .kernels import Distance, Kernel, choose_kernel
 
 
 class LowRankBilateral(nn.Module):
     r"""W̃ = Y₂(P₁Y₂)⁻¹Y₁ with learned Y₁ (r × n), Y₂ (m × r) and a fixed random P₁ (r × m)  (eq. E.23).
 
-    The columns of W̃ are the n neurons of m dimensions; a layer's weight has them in rows. It has r(m + n) parameters in
-    place of mn, and what the layer started with is kept exactly if its rank is at most r, else approximately. Register it with
-    :func:`low_rank_bilateral`.
+    The columns of W̃ are the n neurons of m dimensions; the weight of the layer has them in rows. The layer has r(m + n)
+    parameters instead of mn. The original weight is kept exactly if its rank is at most r, otherwise approximately.
+    Register the parametrization with :func:`low_rank_bilateral`.
 
     >>> form = LowRankBilateral((6, 8), rank=2, dtype=torch.float64)
     >>> weight = torch.randn(6, 2).double() @ torch.randn(2, 8).double()
@@ -39,7 +39,7 @@ class LowRankBilateral(nn.Module):
     def forward(
         self, y1: Float[Tensor, "rank neurons"], y2: Float[Tensor, "dim rank"]
     ) -> Float[Tensor, "neurons *dims"]:
-        """Return the layer's weight."""
+        """Return the weight of the layer."""
         with torch.autocast(y1.device.type, enabled=False):
             return (y2 @ torch.linalg.solve(self.projection @ y2, y1)).T.reshape(self.shape)
 
@@ -50,7 +50,7 @@ class LowRankBilateral(nn.Module):
 
 
 def low_rank_bilateral(layer: nn.Module, rank: int, seed: int = 0) -> nn.Module:
-    """Parametrize the weight of a Linear or Conv layer by :class:`LowRankBilateral`; return the layer.
+    """Parametrize the weight of a Linear or Conv layer by :class:`LowRankBilateral`, and return the layer.
 
     >>> layer = low_rank_bilateral(torch.nn.Linear(64, 32, bias=False), rank=4)
     >>> sum(p.numel() for p in layer.parameters())
@@ -64,9 +64,9 @@ def low_rank_bilateral(layer: nn.Module, rank: int, seed: int = 0) -> nn.Module:
 
 
 class LowRankEnergy(nn.Module):
-    r"""λ_h·(E_s of the columns of Y₁ + E_s of the columns of Y₂), for every layer in the low-rank form  (E.6).
+    r"""Sum of λ_h·(E_s of the columns of Y₁ + E_s of the columns of Y₂) over all layers in the low-rank form  (E.6).
 
-    ``hidden`` is λ_h; the other arguments are those of :class:`~hypersphere.energy.MHE`.
+    ``hidden`` is λ_h. For the other arguments see :class:`~hypersphere.energy.MHE`.
 
     >>> net = torch.nn.Sequential(low_rank_bilateral(torch.nn.Linear(64, 32), rank=4), torch.nn.Linear(32, 10))
     >>> LowRankEnergy(net)().requires_grad
@@ -92,17 +92,17 @@ class LowRankEnergy(nn.Module):
             raise ValueError(
                 f"{type(model).__name__} has no layer in the low-rank form: use low_rank_bilateral(layer, rank) first"
             )
-        self.hidden, self.kernel, self.half_space = hidden, riesz_kernel(s, distance, kernel), half_space
+        self.hidden, self.kernel, self.half_space = hidden, choose_kernel(s, distance, kernel), half_space
 
     def per_layer(self) -> dict[str, Float[Tensor, ""]]:
-        """Return the energy of each layer's two factors, by the name of its parametrization."""
+        """Return the energy of the two factors of each layer, by the name of its parametrization."""
         return {
             name: self._energy(m.get_parameter("original0").T) + self._energy(m.get_parameter("original1").T)
             for name, m in self._lists.items()
         }
 
     def terms(self, labels: Tensor | None = None) -> dict[str, Float[Tensor, ""]]:
-        """Return the weighted sum over the layers, as the one term ``"hidden"``; labels change nothing."""
+        """Return the weighted sum over the layers as the only term ``"hidden"``; labels are ignored."""
         return {"hidden": self.hidden * torch.stack(list(self.per_layer().values())).sum()}
 
     def forward(self, labels: Tensor | None = None) -> Float[Tensor, ""]:
@@ -110,7 +110,7 @@ class LowRankEnergy(nn.Module):
         return self.terms()["hidden"]
 
     def step(self) -> None:
-        """Do nothing: there are no schedules."""
+        """Do nothing, because there are no schedules."""
 
     def _energy(self, points: Tensor) -> Tensor:
         return mean_energies(points.unsqueeze(0), self.kernel, self.half_space).squeeze(0)

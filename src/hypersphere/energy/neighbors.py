@@ -23,9 +23,10 @@ def separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
 def nearest_pairs(
     weight: Float[Tensor, "neurons *dim"], count: int = 5
 ) -> tuple[Int[Tensor, "count 2"], Float[Tensor, " count"]]:
-    """Return the ``count`` pairs of neurons with the smallest angles, nearest first, and the angles; all if there are fewer.
+    """Return the ``count`` pairs of neurons with the smallest angles and these angles, nearest first.
 
-    The Gram matrix is formed in float64 a chunk at a time. A zero row is at π/2 from all others.
+    If there are fewer pairs, all are returned. The Gram matrix is formed in float64 in chunks of rows. A zero row has the
+    angle π/2 to all others.
 
     >>> nearest_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.5]]), 1)[0]
     tensor([[0, 2]])

@@ -1,4 +1,4 @@
-"""Energies to compare a layer with: that of random directions, and a lower bound for any directions."""
+"""Reference values for the energy of a layer: the energy of random directions, and a lower bound for any directions."""
 
 import functools
 import math
@@ -51,7 +51,7 @@ def random_energy(neurons: int, dim: int, kernel: Kernel, half_space: bool = Fal
     kernel = kernel.for_dimension(dim)
     # Nearly all of the density lies within a few 1/√d of π/2, so the nodes are placed there only.
     reach = min(math.pi / 2, 14 / math.sqrt(dim))
-    nodes, weights = _legendre()
+    nodes, weights = _compute_quadrature()
     theta = math.pi / 2 + reach * nodes
     density = weights * np.exp((dim - 2) * np.log(np.sin(theta)))
     density /= density.sum()
@@ -60,12 +60,12 @@ def random_energy(neurons: int, dim: int, kernel: Kernel, half_space: bool = Fal
     values = value.numpy()
     mean = float((density * values).sum())
     variance = float((density * (values - mean) ** 2).sum()) / (neurons * (neurons - 1) / 2)
-    std = math.sqrt(variance) if dim > 2 * _power(kernel) + 1 else math.inf
+    std = math.sqrt(variance) if dim > 2 * _get_power(kernel) + 1 else math.inf
     if not half_space:
         return RandomEnergy(mean, std)
-    own = float(kernel(torch.tensor(4.0, dtype=torch.float64)))
-    share = (neurons - 1) / (2 * neurons - 1)  # of the ordered pairs of the 2N points that are not opposite
-    return RandomEnergy(own / (2 * neurons - 1) + mean * share, std * share)
+    antipodal = float(kernel(torch.tensor(4.0, dtype=torch.float64)))
+    share = (neurons - 1) / (2 * neurons - 1)  # of the pairs of the 2N points that are not opposite
+    return RandomEnergy(antipodal / (2 * neurons - 1) + mean * share, std * share)
 
 
 def energy_lower_bound(neurons: int, dim: int) -> float:
@@ -103,10 +103,10 @@ def energy_lower_bound(neurons: int, dim: int) -> float:
 
 
 @functools.lru_cache(maxsize=1)
-def _legendre() -> tuple[np.ndarray, np.ndarray]:
+def _compute_quadrature() -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(QUADRATURE_NODES)
 
 
-def _power(kernel: Kernel) -> float:
+def _get_power(kernel: Kernel) -> float:
     """Return the power s with which φ grows as two points approach each other; 0 for a bounded kernel."""
     return float(getattr(kernel, "s", 0.0))

@@ -1,4 +1,4 @@
-"""The search for points of least energy at a finite power: random and symmetric starts, L-BFGS, hops."""
+"""Search for points of least energy with a finite power: random and symmetric starts, L-BFGS, basin hopping."""
 
 import functools
 
@@ -14,16 +14,17 @@ from .lbfgs import Objective, lbfgs
 from .pair_sums import value_and_gradient
 from .point_symmetry import PointSymmetry, draw_orbits, rotation_symmetries, self_entries
 
-ROUGHLY = 1e-6  # tolerance for distinguishing arrangements during the search
-SHORT = 150  # steps of a minimization during the search
-CHILDREN = 24  # of a round of hops
-SYMMETRIC = 12  # times the starts, 24 at most, over its order: the starts of a symmetry
+ROUGH_TOLERANCE = 1e-6  # tolerance of the minimizations during the search
+MAX_ROUGH_STEPS = 150  # steps of a minimization during the search
+CHILDREN = 24  # new arrangements per round of basin hopping
+SYMMETRIC_STARTS = 12  # times the number of random starts (at most 24), divided by the order: the starts of a symmetry
 PATIENCE = 6  # rounds of hops without improvement before the search ends
-KEPT = 8  # arrangements that are relaxed without their symmetry
-APART = 1e-7  # relative difference below which two energies are those of one arrangement
-FIRST_RANDOM, FIRST = 3, 6  # the share of the random and of the symmetric starts that are tried first: 1/3 and 1/6
-AGREEING = 3  # searches, of random starts and of each symmetry, that must reach the least energy to end there
-HITS = 8  # total number of these starts
+MAX_RELAXED = 8  # best arrangements that are relaxed without their symmetry
+SAME_ENERGY = 1e-7  # relative difference below which two energies belong to the same arrangement
+FIRST_RANDOM, FIRST_SYMMETRIC = 3, 6  # one third of the random starts and one sixth of the symmetric ones run first
+# The search ends early if this many starts reach the least energy, in this many of the searches. The random starts are one
+# search, and the starts of each symmetry are another.
+MIN_AGREEING_STARTS, MIN_AGREEING_SEARCHES = 8, 3
 
 
 def find_riesz_points(
@@ -39,18 +40,19 @@ def find_riesz_points(
     seed: int,
     device: torch.device | str | None = None,
 ) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
-    """Return the best points and their energy over unordered pairs, ±x_i in half space without n·φ(4), from random starts.
+    """Return the best points found and their energy over unordered pairs; in half space, of ±x_i without n·φ(4).
 
-    With ``hops`` the search begins with arrangements of every symmetry that n points can have, too. It ends when a few
-    starts of several kinds reach the same least energy. Otherwise it takes many more; the best of them are relaxed once
-    more without their symmetry, and the search goes on from the best of all.
+    Without ``hops`` the search minimizes random starts only. With ``hops`` it also starts from arrangements of every
+    symmetry that n points can have. The search ends if enough of the first starts reach the same least energy.
+    Otherwise it runs the remaining starts, relaxes the best arrangements without their symmetry, and continues by basin
+    hopping from the best of all.
     """
     generator = torch.Generator().manual_seed(seed)
     start = uniform(starts * n, dim, generator=generator, dtype=torch.float64).view(starts, n, dim).to(device)
     if not hops:
         points, energies = _relax(start, kernel, half_space, tolerance, steps)
         return points[energies.argmin()], energies.min()
-    loose, short = max(tolerance, ROUGHLY), min(steps, SHORT)
+    loose, short = max(tolerance, ROUGH_TOLERANCE), min(steps, MAX_ROUGH_STEPS)
     rough = functools.partial(_relax, kernel=kernel, half_space=half_space, tolerance=loose, steps=short)
 
     def search_symmetric(symmetry: PointSymmetry, count: int) -> tuple[Tensor, Tensor]:
@@ -61,13 +63,15 @@ def find_riesz_points(
         return symmetry.expand(normalize(flat.view(orbits.shape))), values
 
     symmetries = rotation_symmetries(n, dim, half_space)
-    counts = [SYMMETRIC * min(starts, 24) // symmetry.order for symmetry in symmetries]
+    counts = [SYMMETRIC_STARTS * min(starts, 24) // symmetry.order for symmetry in symmetries]
     first = -(-starts // FIRST_RANDOM)
     searches = [rough(start[:first])]
-    searches += [search_symmetric(symmetry, -(-c // FIRST)) for symmetry, c in zip(symmetries, counts, strict=True)]
+    searches += [
+        search_symmetric(symmetry, -(-c // FIRST_SYMMETRIC)) for symmetry, c in zip(symmetries, counts, strict=True)
+    ]
     if _agree([values for _, values in searches]):
         points, energies = (torch.cat(parts) for parts in zip(*searches, strict=True))
-        # Shaken, because an arrangement with a symmetry may be a saddle among those without.
+        # A symmetric minimum may be a saddle point without the symmetry, so shake it before the last minimization.
         points, energies = _relax(
             shake(points[energies.argmin()][None], generator), kernel, half_space, tolerance, steps
         )
@@ -75,13 +79,15 @@ def find_riesz_points(
     if first < starts:
         searches.append(rough(start[first:]))
     searches += [
-        search_symmetric(symmetry, c - -(-c // FIRST)) for symmetry, c in zip(symmetries, counts, strict=True) if c > 1
+        search_symmetric(symmetry, c - -(-c // FIRST_SYMMETRIC))
+        for symmetry, c in zip(symmetries, counts, strict=True)
+        if c > 1
     ]
     points, energies = (torch.cat(parts) for parts in zip(*searches, strict=True))
     if symmetries:
-        best, _ = keep_distinct(points, energies, APART, KEPT)
-        best, values = rough(shake(best, generator))
-        points, energies = torch.cat([points, best]), torch.cat([energies, values])
+        best, _ = keep_distinct(points, energies, SAME_ENERGY, MAX_RELAXED)
+        relaxed, values = rough(shake(best, generator))
+        points, energies = torch.cat([points, relaxed]), torch.cat([energies, values])
     best, _ = hop_basins(
         points,
         energies,
@@ -89,7 +95,7 @@ def find_riesz_points(
         children=CHILDREN,
         rounds=hops,
         patience=PATIENCE,
-        apart=APART,
+        apart=SAME_ENERGY,
         half_space=half_space,
         generator=generator,
     )
@@ -98,33 +104,35 @@ def find_riesz_points(
 
 
 def _agree(energies: list[Float[Tensor, "..."]]) -> bool:
-    """Return whether enough starts of enough searches reached the least energy of all."""
+    """Return whether enough starts in enough searches reached the least energy of all."""
     least = min(values.min().item() for values in energies)
-    hits = [int((values - least <= APART * abs(least)).sum()) for values in energies]
-    return sum(hits) >= HITS and sum(count > 0 for count in hits) >= AGREEING
+    hits = [int((values - least <= SAME_ENERGY * abs(least)).sum()) for values in energies]
+    return sum(hits) >= MIN_AGREEING_STARTS and sum(count > 0 for count in hits) >= MIN_AGREEING_SEARCHES
 
 
 def orbit_objective(kernel: Kernel, half_space: bool, symmetry: PointSymmetry) -> Objective:
-    """Return the energy of whole arrangements and its gradient by one unnormalized point of each orbit.
+    """Return the energy of a symmetric arrangement as a function of one point per orbit, flattened and unnormalized.
 
-    Of the pairs only those of these points with all are formed, a k-th of them. The energy is over unordered pairs.
-    Distances below the kernel's floor count as the floor.
+    Only the pairs of these points with all points are formed, one in k pairs for a symmetry of order k. The energy runs
+    over unordered pairs. Distances below the floor of the kernel are raised to the floor.
     """
     order, dim = symmetry.order, len(symmetry.rotation)
-    constant = kernel.value(torch.pdist(symmetry.fixed).square()).sum()  # of the fixed points among themselves
+    constant = kernel.value(torch.pdist(symmetry.fixed).square()).sum()  # the pairs of fixed points
 
     def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
         unit, lengths = directions(flat.unflatten(1, (-1, dim)))
-        whole = symmetry.expand(unit)
-        cos = (unit @ whole.mT).unsqueeze(1)
+        all_points = symmetry.expand(unit)
+        cos = (unit @ all_points.mT).unsqueeze(1)
         value, slope = _evaluate_cosines(kernel, cos)
         if half_space:
             opposite, back = _evaluate_cosines(kernel, -cos)
             value, slope = value + opposite, slope - back
-        fixed = value[..., order * unit.shape[1] :]  # a pair with a fixed point is there once, any other twice
+        fixed = value[
+            ..., order * unit.shape[1] :
+        ]  # a pair with a fixed point occurs once, all other pairs occur twice
         share = 1.0 if half_space else 0.5
         energy = share * order * (value.sum((1, 2, 3)) + fixed.sum((1, 2, 3))) + constant.to(flat)
-        pull = (slope.squeeze(1) @ whole).mul_(-4 * share * order)
+        pull = (slope.squeeze(1) @ all_points).mul_(-4 * share * order)
         return energy, directions_backward(pull, unit, lengths).flatten(1)
 
     return objective
@@ -138,7 +146,7 @@ def _evaluate_cosines(kernel: Kernel, cos: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _relax(points: Tensor, kernel: Kernel, half_space: bool, tolerance: float, steps: int) -> tuple[Tensor, Tensor]:
-    """Return the nearest minimum of each row of a batch, and its energy."""
+    """Return the local minimum that L-BFGS reaches from each row of a batch, and its energy."""
     flat, energies = lbfgs(
         point_objective(kernel, half_space, points.shape[2]), points.flatten(1), tolerance=tolerance, steps=steps
     )
@@ -146,7 +154,7 @@ def _relax(points: Tensor, kernel: Kernel, half_space: bool, tolerance: float, s
 
 
 def point_objective(kernel: Kernel, half_space: bool, dim: int) -> Objective:
-    """Return the energy over unordered pairs, and its gradient by flattened, unnormalized points."""
+    """Return the energy over unordered pairs as a function of flattened, unnormalized points."""
 
     def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
         sums, gradient = value_and_gradient(flat.unflatten(1, (-1, dim)), kernel, half_space)

@@ -1,4 +1,4 @@
-"""The energy of classes whose rows are sharded among processes: each process computes the pairs with its own rows."""
+"""The energy of classes whose rows are sharded among processes. Each process computes the pairs with its own rows."""
 
 import torch
 from jaxtyping import Float, Int
@@ -18,29 +18,30 @@ def sharded_energy(
     importance: Float[Tensor, " classes"] | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Return Σ_i n_i·Σ_{j≠i} φ(‖ŵ_i − ŵ_j‖²) of the given rows i against all rows j, the same on every process.
+    r"""Return Σ_i n_i·Σ_{j≠i} φ(‖ŵ_i − ŵ_j‖²) over the given rows i and all rows j, the same value on every process.
 
-    The rows i are brought to every process, which compares them with the rows j that it holds; the sums are sum_shares up.
-    What travels are as many rows as are given, forward and backward, and one number. The gradient of each row is exact
-    and on the process that holds it. Every process calls this with the same ``rows``, ``counts`` and ``importance``.
+    Every process gathers the rows i and compares them with its local rows j. The partial sums are then added over all
+    processes. Communicates ``len(rows)`` rows in each direction and one scalar. Each process receives the exact gradient
+    of its local rows. Every process must pass the same ``rows``, ``counts`` and ``importance``.
 
     Args:
-        weight: a DTensor with ``Shard(0)``, (N, d), or (C, K, d) for K rows of each class.
-        rows: numbers of rows, counted over all processes, each once.
-        counts: how often each of them counts.
-        kernel: φ.
-        importance: β of all rows: the energy of the points β_i·ŵ_i (eq. D.10).
-        chunk: rows of the Gram matrix formed at a time.
+        weight: A DTensor with ``Shard(0)``: (N, d), or (C, K, d) with K rows per class.
+        rows: Global row indices i, without repetition.
+        counts: n_i, the weight of each row.
+        kernel: The kernel φ.
+        importance: β of all rows, for the energy of the points β_i·ŵ_i (eq. D.10).
+        chunk: Number of rows of the Gram matrix per block.
     """
     local, group = get_local_rows(weight), weight.device_mesh.get_group()  # type: ignore[attr-defined]
-    per_entry = weight.shape[1] if weight.ndim == 3 else 1
-    first, here = get_first_row(weight) * per_entry, len(local)
-    met = gather_weight_rows(weight, rows)
-    place = rows - first
-    own = (place >= 0) & (place < here)
-    # A row that is here is compared as itself, so that it is not met by its own copy; the copies of the others follow.
-    place = torch.where(own, place, here + torch.arange(len(rows), device=rows.device))
-    beta = None if importance is None else torch.cat([importance[first : first + here], importance[rows]])
-    points = torch.cat([local, met]).unsqueeze(0)
-    sums = pair_sums(points, kernel, importance=beta, rows=place, counts=counts, among=here, chunk=chunk)
+    rows_per_class = weight.shape[1] if weight.ndim == 3 else 1
+    first, local_rows = get_first_row(weight) * rows_per_class, len(local)
+    gathered = gather_weight_rows(weight, rows)
+    index = rows - first
+    is_local = (index >= 0) & (index < local_rows)
+    # Use the local row where this process owns it, so that a row is never paired with its own copy. Copies of remote
+    # rows are appended after the local rows.
+    index = torch.where(is_local, index, local_rows + torch.arange(len(rows), device=rows.device))
+    beta = None if importance is None else torch.cat([importance[first : first + local_rows], importance[rows]])
+    points = torch.cat([local, gathered]).unsqueeze(0)
+    sums = pair_sums(points, kernel, importance=beta, rows=index, counts=counts, columns=local_rows, chunk=chunk)
     return sum_shares(sums.squeeze(0), group)

@@ -1,4 +1,4 @@
-"""Points of least energy on the sphere, found directly: Whyte's (s = 0), Thomson's (s = 1) and Tammes' (s = ∞) problems."""
+"""Search for points of least energy on the sphere: Whyte's (s = 0), Thomson's (s = 1) and Tammes' (s = ∞) problem."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..geometry import normalize
 from .hyperspherical import as_neurons
-from .kernels import Distance, Riesz, riesz_kernel
+from .kernels import Distance, Riesz, choose_kernel
 from .lbfgs import lbfgs
 from .riesz_points import find_riesz_points, point_objective
 from .tammes import find_tammes_points
@@ -32,26 +32,28 @@ def minimize_energy(
 ) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
     r"""Return ``n`` points on the unit sphere of R^dim with the least energy found, and that energy, in float64.
 
-    The energy is Σ_{i<j} f_s(‖x_i − x_j‖) over unordered pairs — of the 2n points ±x_i in half space. For ``s = math.inf``
-    the points have the largest smallest angle, and the second value is that angle in radians, exact to rounding.
+    The energy is Σ_{i<j} f_s(‖x_i − x_j‖) over unordered pairs, in half space of the 2n points ±x_i. For ``s = math.inf``
+    the points have the largest smallest angle found, and the second value is that angle in radians, exact up to rounding.
+    The number of local minima grows quickly with ``n``. For hundreds of points the result is a good arrangement, but not
+    always the best.
 
     Args:
-        n: number of points, at least 2.
-        dim: dimension of the space, at least 2.
-        s: power of the energy; ``math.inf`` for the largest smallest angle.
-        half_space: whether the energy is that of the points and their opposites.
-        device: where the search runs.
-        starts: random starting points, all minimized together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
-            down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
-            up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
-        hops: rounds in which the best arrangements are disturbed and relaxed again, fewer if several bring nothing, and
-            none if starts of several kinds reach the same energy first (finite ``s``); by
-            default 16 for ``s = math.inf`` and from n = 80 to 250, and none for fewer, which need none, or more, where a
-            hop takes long. A search that hops begins with symmetric arrangements, too. Minima multiply with ``n``: of
-            hundreds of points the result is a good arrangement, not always the best.
-        tolerance: a start is done when its largest gradient entry is below this share of its energy.
-        steps: limit on the steps of each start.
-        seed: of the starting points; the same seed gives the same points.
+        n: Number of points, at least 2.
+        dim: Dimension of the space, at least 2.
+        s: Power of the energy; ``math.inf`` for the largest smallest angle.
+        half_space: Whether to use the energy of the points and their antipodes.
+        starts: Number of random starts. For finite ``s``, L-BFGS minimizes all of them together; the default is 48 up to
+            n = 141 and falls to 1 beyond. For ``s = math.inf`` they are rounded up to independent searches of 32 starts,
+            so more starts never give a smaller angle; the default is 64 up to n = 80 and 32 beyond.
+        hops: Maximum number of rounds of basin hopping, which disturb and relax the best arrangements. A search with hops
+            also starts from symmetric arrangements. It ends early after several rounds without improvement, and for finite
+            ``s`` skips the hops if enough starts of different kinds reach the same energy. The default is 16 for
+            ``s = math.inf`` and from n = 80 to 250. Otherwise it is 0, because fewer points do not need hops and hops of
+            more points are slow.
+        tolerance: A start has converged when its largest gradient entry is below this share of its energy.
+        steps: Maximum number of steps per start.
+        seed: Seed of the starts; the same seed gives the same points.
+        device: Device of the search.
 
     >>> points, energy = minimize_energy(4, 3)  # the tetrahedron
     >>> f"{energy:.9f}"
@@ -100,8 +102,8 @@ def refine_(
 ) -> Float[Tensor, "neurons *dim"]:
     """Rotate the neurons of a layer in place so that their energy decreases, keep their lengths, and return the weight.
 
-    At most ``steps`` steps of L-BFGS from where they are. Zero rows stay. The initialization of orthogonal training uses it
-    with either space.
+    Takes at most ``steps`` steps of L-BFGS from the current directions. Zero rows do not change. The initialization of
+    orthogonal training uses it in full and in half space.
 
     >>> from hypersphere.energy import hyperspherical_energy
     >>> w = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
@@ -109,7 +111,7 @@ def refine_(
     >>> bool(hyperspherical_energy(refine_(w)) < before)
     True
     """
-    kernel, rows = riesz_kernel(s, distance), as_neurons(weight)
+    kernel, rows = choose_kernel(s, distance), as_neurons(weight)
     lengths = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
     start = normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)))
     flat, _ = lbfgs(
@@ -120,14 +122,15 @@ def refine_(
 
 
 def smallest_angle(points: Float[Tensor, "n dim"], half_space: bool = False) -> Float[Tensor, ""]:
-    """Return the least angle between two of the points, of the points and their antipodes in half space, in radians.
+    """Return the smallest angle between two points in radians; in half space, between two of the lines ±x_i.
 
     >>> smallest_angle(torch.eye(3))
     tensor(1.5708)
     """
-    cos = normalize(points) @ normalize(points).T
-    i, j = torch.triu_indices(len(points), len(points), 1, device=points.device)
-    x, y = normalize(points)[i], normalize(points)[j]
+    x = normalize(points)
+    cos = x @ x.T
+    i, j = torch.triu_indices(len(x), len(x), 1, device=x.device)
     nearest = (cos[i, j].abs() if half_space else cos[i, j]).argmax()
+    a, b = x[i[nearest]], x[j[nearest]]
     sign = -1 if half_space and cos[i[nearest], j[nearest]] < 0 else 1
-    return 2 * torch.asin(torch.linalg.vector_norm(x[nearest] - sign * y[nearest]) / 2)
+    return 2 * torch.asin(torch.linalg.vector_norm(a - sign * b) / 2)

@@ -1,4 +1,4 @@
-"""The limit s → ∞ of the energy, Tammes' problem: points whose smallest angle is as large as it can be."""
+"""The limit s → ∞ of the energy, Tammes' problem: points with the largest possible smallest angle."""
 
 import math
 
@@ -10,13 +10,13 @@ from .basin_hopping import hop_basins, keep_distinct, shake
 from .interior_point import largest_cosine, minimize_largest_cosine
 from .point_symmetry import PointSymmetry, draw_orbits, no_symmetry, rotation_symmetries
 
-GROUP = 32  # starts that are searched together
-SYMMETRIC = 128  # over its order: the starts of a symmetry, of which the fewer there are the more points an orbit has
-STEPS = 60  # in which the interior-point method ends from a random start
-KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
-SHAKEN = 4  # times each of them: of 80 points every second one falls back
-MARGIN = 5e-3  # of 1 − cos: a row that is expected to end so much short of the best is given up
-DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges where the contacts leave a point free to first order
+STARTS_PER_SEARCH = 32  # random starts of one search
+SYMMETRIC_STARTS = 128  # divided by the order of a symmetry: its number of starts
+MAX_STEPS = 60  # enough for the interior-point method from a random start
+MAX_RELAXED = 8  # best symmetric arrangements that are relaxed without their symmetry
+SHAKES = 4  # perturbed copies of each of them: with 80 points, every second copy returns to the same arrangement
+MARGIN = 5e-3  # relative to 1 − cos: a row stops if its expected result is this much worse than the best
+DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges if the contacts leave a point free to first order
 PATIENCE = 6  # rounds of hops without improvement before the search ends
 
 
@@ -27,52 +27,51 @@ def find_tammes_points(
     *,
     starts: int,
     hops: int,
-    steps: int = STEPS,
+    steps: int = MAX_STEPS,
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "n dim"]:
-    """Return the best of several searches of 32 random starts each; every search has a seed of its own.
+    """Return the best result of several searches with 32 random starts each.
 
-    A search knows nothing of the others and the best one counts, so more starts never give less. It begins with 32
-    random arrangements and with 64 to 21 of every symmetry that this number of points can have, makes the contacts of all exact,
-    lets the best symmetric ones go on without their symmetry, and hops on from the best of all.
+    The searches are independent and have different seeds, so more starts never give a worse result. A search starts from
+    32 random arrangements and from 64 to 21 arrangements of every symmetry that n points can have. The interior-point
+    method makes the contacts of all arrangements exact. The best symmetric arrangements are then relaxed without their
+    symmetry, and basin hopping continues from the best of all.
     """
-    found = torch.stack(
+    results = torch.stack(
         [
-            _Search(n, dim, half_space, min(steps, STEPS), seed + 2**32 * k, device).best(hops)
-            for k in range(-(-starts // GROUP))
+            _Search(n, dim, half_space, min(steps, MAX_STEPS), seed + 2**32 * k, device).run(hops)
+            for k in range(-(-starts // STARTS_PER_SEARCH))
         ]
     )
-    return found[largest_cosine(found, half_space).argmin()]
+    return results[largest_cosine(results, half_space).argmin()]
 
 
 class _Search:
-    """One group: its random stream, and the largest cosine of its best arrangement so far."""
+    """One search with its random generator and the largest cosine of its best arrangement so far."""
 
     def __init__(
         self, n: int, dim: int, half_space: bool, steps: int, seed: int, device: torch.device | str | None
     ) -> None:
         self.n, self.half_space, self.steps, self.device = n, half_space, steps, device
-        self.alone, self.symmetries = (
-            no_symmetry(dim),
-            rotation_symmetries(n, dim, half_space)[::-1],
-        )  # the quickest first
+        self.no_symmetry = no_symmetry(dim)
+        self.symmetries = rotation_symmetries(n, dim, half_space)[::-1]  # the fastest first
         self.generator = torch.Generator().manual_seed(seed)
-        self.least = 1.0
+        self.best_cosine = 1.0
 
-    def best(self, hops: int) -> Tensor:
-        """Return the best arrangement of the group."""
-        points = torch.cat([self._starts(symmetry) for symmetry in [*self.symmetries, self.alone]])
-        values = self._values(points)
+    def run(self, hops: int) -> Tensor:
+        """Return the best arrangement of the search."""
+        points = torch.cat([self._search_from_random(symmetry) for symmetry in [*self.symmetries, self.no_symmetry]])
+        values = self._evaluate(points)
         if self.symmetries:
-            kept, _ = keep_distinct(points[:-GROUP], values[:-GROUP], 1e-9, KEPT)
-            kept, reached = self._relax(shake(kept.repeat(SHAKEN, 1, 1), self.generator))
-            points, values = torch.cat([points, kept]), torch.cat([values, reached])
+            best, _ = keep_distinct(points[:-STARTS_PER_SEARCH], values[:-STARTS_PER_SEARCH], 1e-9, MAX_RELAXED)
+            relaxed, relaxed_values = self._relax(shake(best.repeat(SHAKES, 1, 1), self.generator))
+            points, values = torch.cat([points, relaxed]), torch.cat([values, relaxed_values])
         best, _ = hop_basins(
             points,
             values,
             self._relax,
-            children=GROUP,
+            children=STARTS_PER_SEARCH,
             rounds=hops,
             patience=PATIENCE,
             apart=1e-9,
@@ -83,23 +82,24 @@ class _Search:
             best = minimize_largest_cosine(best[None], self.half_space, steps=100, damping=damping)[0]
         return best
 
-    def _starts(self, symmetry: PointSymmetry) -> Tensor:
-        batch = GROUP if symmetry.order == 1 else SYMMETRIC // symmetry.order
+    def _search_from_random(self, symmetry: PointSymmetry) -> Tensor:
+        batch = STARTS_PER_SEARCH if symmetry.order == 1 else SYMMETRIC_STARTS // symmetry.order
         points = draw_orbits(batch, self.n, symmetry, self.generator).to(self.device)
-        return symmetry.expand(self._exact(points, symmetry))
+        return symmetry.expand(self._minimize(points, symmetry))
 
     def _relax(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        points = self._exact(points, self.alone)
-        return points, self._values(points)
+        points = self._minimize(points, self.no_symmetry)
+        return points, self._evaluate(points)
 
-    def _exact(self, points: Tensor, symmetry: PointSymmetry) -> Tensor:
-        hopeless = self.least + MARGIN * (1 - self.least)
+    def _minimize(self, points: Tensor, symmetry: PointSymmetry) -> Tensor:
+        hopeless = self.best_cosine + MARGIN * (1 - self.best_cosine)
         points = minimize_largest_cosine(
             points, self.half_space, steps=self.steps, symmetry=symmetry, hopeless=hopeless
         )
-        self.least = min(self.least, largest_cosine(symmetry.expand(points), self.half_space).min().item())
+        largest = largest_cosine(symmetry.expand(points), self.half_space).min().item()
+        self.best_cosine = min(self.best_cosine, largest)
         return points
 
-    def _values(self, points: Tensor) -> Tensor:
-        """Return −(smallest angle), which says how good each is."""
+    def _evaluate(self, points: Tensor) -> Tensor:
+        """Return −(smallest angle) of each arrangement."""
         return largest_cosine(points, self.half_space).clamp(-1, 1).asin() - math.pi / 2

@@ -18,19 +18,19 @@ def weighted_trajectories(
     lr: float = 0.05,
     seed: int = 0,
 ) -> Float[Tensor, "iterates neurons dim"]:
-    r"""Return the path of each neuron under gradient descent on the energy of β_i·ŵ_i  (eq. D.10), the start included.
+    r"""Return the path of each neuron under gradient descent on the energy of β_i·ŵ_i  (eq. D.10), including the start.
 
-    A neuron with a large β is pushed less and stays nearly where it was. Figure D.1 has ten neurons in three dimensions
-    with β₁ = 1, 2, 4, 10 and the others 1; figure D.2 has β₁ = β₂. The same ``seed`` gives the same start, whatever β.
-    Liu (2020) does not say which rate and how many steps. Computed in float64; what descends is the energy for
-    each neuron, the sum over ordered pairs over the number of neurons.
+    A neuron with a large β is repelled less and hardly moves. Figure D.1 has ten neurons in three dimensions with
+    β₁ = 1, 2, 4, 10 and all other β = 1. Figure D.2 has β₁ = β₂. The start depends only on ``seed``, not on β. Liu (2020)
+    gives neither the learning rate nor the number of steps. The descent minimizes the sum over ordered pairs divided by
+    the number of neurons, in float64.
 
     Args:
-        importance: β, one number > 0 for each neuron.
+        importance: β, one number > 0 per neuron.
         dim: Dimension of the neurons.
         s: Power of the kernel.
-        steps: Steps of gradient descent; after each the neurons are normalized.
-        lr: Learning rate of the descent.
+        steps: Number of steps of gradient descent. The neurons are normalized after each step.
+        lr: Learning rate.
         seed: Seed of the start, which is uniform on the sphere.
 
     >>> paths = weighted_trajectories([10.0, *[1.0] * 9], steps=20)

@@ -1,6 +1,6 @@
-"""Measures of how evenly directions are spread, besides the energy; all are smaller for a more even spread.
+"""Measures of how uniformly directions are distributed, other than the energy. Smaller values are more uniform.
 
-Each is a function of a weight matrix. With :class:`Penalty` it becomes a regularizer. :func:`alignment` is the
+Each measure is a function of a weight matrix. :class:`Penalty` turns it into a regularizer. :func:`alignment` is the
 counterpart of :func:`uniformity` for pairs of features.
 """
 
@@ -23,7 +23,7 @@ from .pair_sums import CHUNK_ENTRIES
 def maximum_separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
     r"""Return −min_{i≠j} ‖ŵ_i − ŵ_j‖², the negative squared distance of the nearest pair.
 
-    Only the nearest pair has a gradient, which pushes it apart.
+    Only the nearest pair has a gradient.
 
     Args:
         weight: Neurons in rows.
@@ -50,7 +50,7 @@ def polarization(
     Args:
         weight: Neurons in rows.
         s: Power of the Riesz kernel.
-        probes: Random starts from which u is searched by L-BFGS.
+        probes: Number of random starts of the search for u by L-BFGS.
         seed: Seed of the random starts.
 
     Returns:
@@ -82,7 +82,7 @@ def gram_log_determinant(
 ) -> Float[Tensor, ""]:
     r"""Return −(1/N)·log det(K + ridge·I) with K_ij = exp(−t‖ŵ_i − ŵ_j‖²).
 
-    The value is 0 if all neurons are far apart and large if some nearly coincide.
+    The value is 0 if all neurons are far apart, and large if some nearly coincide.
 
     Args:
         weight: Neurons in rows.
@@ -127,7 +127,7 @@ def uniformity(weight: Float[Tensor, "neurons *dim"], t: float = 2.0) -> Float[T
 
 
 def alignment(x: Float[Tensor, "pairs dim"], y: Float[Tensor, "pairs dim"], alpha: float = 2.0) -> Float[Tensor, ""]:
-    r"""Return mean_i ‖x̂_i − ŷ_i‖^α over positive pairs: the distance between features that belong together.
+    r"""Return mean_i ‖x̂_i − ŷ_i‖^α over positive pairs.
 
     Args:
         x: First feature of each pair.
@@ -157,9 +157,9 @@ def kernel_discrepancy(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "
     r"""Return L₂(W) = (1/n²)·Σ_{i,j} k(w_i, w_j)² − E[k(u, v)²] with k(u, v) = ½ − θ(u, v)/2π  (lemma 14, F.4).
 
     u and v are uniform on the sphere. In d dimensions the mean of k² is 1/16 + trigamma(d/2)/8π², because the variance
-    of the angle is trigamma(d/2)/2. The smaller L₂(W) is, the larger is the lower bound on the smallest singular value
-    of the derivative of a network with one hidden layer, and the smaller its training error where the gradient is
-    small. The sum includes i = j. It is computed in chunks of rows and is differentiable.
+    of the angle is trigamma(d/2)/2. A smaller L₂(W) gives a larger lower bound on the smallest singular value of the
+    derivative of a network with one hidden layer, and so a smaller training error wherever the gradient is small. The
+    sum includes i = j. It is computed in chunks of rows and is differentiable.
 
     Args:
         weight: Neurons in rows.

@@ -1,4 +1,4 @@
-"""Every pair of a set of features: the exact ROC, the worst errors and histograms, a chunk of rows at a time."""
+"""The exact ROC, the worst errors and histograms of all pairs of a set of features, computed in chunks of rows."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from .roc import Roc, StreamedRoc
 from .scoring import CosineScore, Score
 from .thresholds import DEFAULT_FARS, choose_threshold
 
-BINS = 200  # bins of the histograms
+BINS = 200  # bins per histogram
 
 
 class PairErrors(NamedTuple):
-    """Pairs ``(first, second)`` of images, as indices into the features, and their cosines.
+    """Pairs ``(first, second)`` of images, as indices into the features, and their scores.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.6, 0.8]])
     >>> worst = all_pairs(features, torch.tensor([0, 0, 1, 1])).false_accepts
@@ -31,11 +31,11 @@ class PairErrors(NamedTuple):
 class AllPairs(NamedTuple):
     """The result of :func:`all_pairs`.
 
-    ``same`` are the same pairs with their cosines, in the order of the identities. ``false_accepts`` are the different
-    pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
-    histograms count scores in equal bins over ``span``, from −1 to 1 for cosines; what lies beyond is in the bins at the
-    ends. ``unit`` is that of the scores. ``highest`` are as many different pairs with the highest cosines as were asked for.
-    ``impostors`` are the highest scores of different pairs, from the highest down, for :meth:`threshold`.
+    ``same`` are all same pairs with their scores, in the order of the identities. ``false_accepts`` are the different pairs
+    with the highest scores and ``false_rejects`` the same pairs with the lowest, the worst first. The histograms count scores
+    in bins of equal width over ``span``, −1 to 1 for cosines; the bins at the ends include scores beyond it. ``unit`` is the
+    unit of the scores. ``highest`` are the ``highest`` different pairs of :func:`all_pairs`. ``impostors`` are the highest
+    scores of different pairs in descending order, for :meth:`threshold`.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.6, 0.8]])
     >>> counted = all_pairs(features, torch.tensor([0, 0, 1, 1]))
@@ -57,7 +57,7 @@ class AllPairs(NamedTuple):
     unit: str = "cosine"
 
     def threshold(self, far: float) -> float:
-        """Return the smallest threshold that keeps a false accept rate, up to the ``far`` given to :func:`all_pairs`."""
+        """Return the smallest threshold with a false accept rate of at most ``far``, itself at most the one of :func:`all_pairs`."""
         return choose_threshold(self.impostors, far=far, total=self.roc.negatives).threshold
 
 
@@ -73,22 +73,22 @@ def all_pairs(
     score: Score | None = None,
     sides: QueryGallery | None = None,
 ) -> AllPairs:
-    """Compare every two of n features by cosine, in float64, and count.
+    """Compare all pairs of n features in float64, without sampling, and count their scores.
 
-    Same pairs are kept, 24 bytes each; the n(n − 1)/2 others are counted and forgotten, so memory is that of the
-    features, the same pairs and ``chunk·n`` cosines. Nothing is sampled.
+    Same pairs are kept, at 24 bytes each. Different pairs are counted and discarded. Memory holds the features, the same
+    pairs and ``chunk·n`` scores.
 
     Args:
         features: Features ``(n, d)``.
-        labels: Their identities, integers; at least one twice, at least two different.
-        at: Cosines at which the ROC gets a point besides those of the same pairs.
-        worst: How many of the most confident errors of each kind are kept.
-        highest: How many different pairs of the highest scores are also kept, for resampling.
-        far: The highest false accept rate that :meth:`AllPairs.threshold` is asked for. So large a share of the scores of
+        labels: Identities, integers; at least two identities, one of them with two features.
+        at: Additional scores at which the ROC gets a point.
+        worst: Number of the most confident errors of each kind to keep.
+        highest: Number of different pairs with the highest scores to keep for resampling.
+        far: Largest false accept rate for which :meth:`AllPairs.threshold` will be called. This share of the scores of
             different pairs is kept.
-        chunk: How many rows are compared at a time; it changes nothing but memory.
-        score: What is compared, the cosine by default.
-        sides: If given, only pairs of a query and a gallery image count.
+        chunk: Number of rows compared at a time; affects memory only.
+        score: Score to compare features with, the cosine by default.
+        sides: Masks of queries and gallery. If given, only pairs of a query and a gallery image count.
 
     >>> counted = all_pairs(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2))
     >>> float(counted.roc.eer), counted.roc.positives, counted.roc.negatives
@@ -99,14 +99,15 @@ def all_pairs(
         raise ValueError(f"chunk and worst must be integers ≥ 1, got {chunk!r} and {worst!r}")
     score = CosineScore() if score is None else score
     x = score.rows(features)
-    first, second = _same_pairs(labels)
+    first, second = _list_same_pairs(labels)
     sides = query_gallery(None, None, labels) if sides is None else sides
     kept = sides.are_compared(first, second)
     first, second = first[kept], second[kept]
     counts = pair_counts(sides, labels)
     if not all(counts):
         raise ValueError(
-            f"labels must hold pairs of one identity and of two, got {len(first)} pairs of one in {len(labels)} images"
+            f"labels must give same and different pairs, got {counts[0]} same and {counts[1]} different pairs of "
+            f"{len(labels)} images"
         )
     parts = zip(first.split(4096), second.split(4096), strict=True)
     scores = torch.cat([score.score_pairs(x[a], x[b]) for a, b in parts]).round(decimals=12)
@@ -122,24 +123,24 @@ def all_pairs(
         others[:, :chunk].triu_(1)  # each pair once
         others &= sides.are_compared(slice(start, start + chunk), slice(start, None), outer=True)
         different = cos[others]
-        span = _span(score, scores, different) if span is None else span
+        span = _choose_span(score, scores, different) if span is None else span
         counted.update(different)
         impostors.update(different)
-        histogram += _histogram(different, span)
-        top = _worst(top, cos.masked_fill_(others.logical_not_(), -torch.inf), start, max(worst, highest))
+        histogram += _count_in_bins(different, span)
+        top = _merge_highest(top, cos.masked_fill_(others.logical_not_(), -torch.inf), start, max(worst, highest))
     lowest = scores.argsort(stable=True)[:worst]
     rejects = PairErrors(first[lowest], second[lowest], scores[lowest])
     assert span is not None
-    accepts, first_ones = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
-    bins = (_histogram(scores, span), histogram)
-    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, impostors.sort(), span, score.unit)
+    accepts, highest_pairs = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
+    bins = (_count_in_bins(scores, span), histogram)
+    return AllPairs(counted.roc(), same, accepts, rejects, *bins, highest_pairs, impostors.sort(), span, score.unit)
 
 
 class _HighestScores:
-    """The ``count`` highest scores so far. Up to three times as many are stored, so that pruning is rare."""
+    """The ``count`` highest of all scores so far. Storing up to three times as many makes pruning rare."""
 
-    def __init__(self, count: int, none: Float[Tensor, "0"]):
-        self.count, self.parts, self.stored = count, [none], 0
+    def __init__(self, count: int, empty: Float[Tensor, "0"]):
+        self.count, self.parts, self.stored = count, [empty], 0
         self.floor = -torch.inf
 
     def update(self, scores: Float[Tensor, "n"]) -> None:
@@ -154,8 +155,8 @@ class _HighestScores:
         return stored.topk(min(self.count, len(stored))).values
 
 
-def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
-    """Return all pairs of images of one identity, ``first < second``."""
+def _list_same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
+    """Return all pairs of images of one identity, with ``first < second``."""
     order = labels.argsort(stable=True)
     groups = order.split(labels.unique(return_counts=True)[1].tolist())
     pairs = [torch.combinations(members) for members in groups if len(members) > 1]
@@ -163,23 +164,23 @@ def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor,
     return both[:, 0], both[:, 1]
 
 
-def _span(score: Score, same: Float[Tensor, "m"], different: Float[Tensor, "k"]) -> tuple[float, float]:
-    """Return the range of the histograms: known for cosines, otherwise that of the same pairs and the first different pairs."""
+def _choose_span(score: Score, same: Float[Tensor, "m"], different: Float[Tensor, "k"]) -> tuple[float, float]:
+    """Return the range of the histograms: −1 to 1 for cosines, otherwise that of the same and the first different pairs."""
     if score.unit == "cosine":
         return -1.0, 1.0
     low, high = (float(end) for end in torch.cat([same, different]).aminmax())
     return low, high if high > low else low + 1.0
 
 
-def _histogram(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Tensor, "bins"]:
+def _count_in_bins(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Tensor, "bins"]:
     place = (scores - span[0]).mul_(BINS / (span[1] - span[0])).clamp_(0, BINS - 1).int()
     return torch.bincount(place, minlength=BINS)
 
 
-def _worst(kept: PairErrors, cos: Float[Tensor, "rows columns"], start: int, count: int) -> PairErrors:
-    """Return the highest scores of those kept and of a chunk, in which entries that are no different pairs are −∞."""
+def _merge_highest(kept: PairErrors, cos: Float[Tensor, "rows columns"], start: int, count: int) -> PairErrors:
+    """Merge ``kept`` with the highest scores of a chunk ``cos``, in which all entries but different pairs are −∞."""
     cut = kept.scores[-1] if len(kept.scores) == count else cos.new_tensor(-torch.inf)
-    place = (cos > cut).flatten().nonzero().squeeze(1)  # few, once there is something to beat
+    place = (cos > cut).flatten().nonzero().squeeze(1)  # few entries once ``kept`` is full
     scores, order = cos.flatten()[place].topk(min(count, len(place)))
     place = place[order]
     row, column = place // cos.shape[1] + start, place % cos.shape[1] + start

@@ -1,4 +1,4 @@
-"""Calibration: whether predictions with a confidence of 80 % are right in 80 % of the cases."""
+"""Calibration of classifiers: whether 80 % of the predictions with a confidence of 80 % are correct."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ from .figures import Figure, Report
 def calibration(
     probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
 ) -> "CalibrationReport":
-    r"""Compare confidence with accuracy in ``bins`` equal bins (k/B, (k+1)/B] of the highest probability.
+    r"""Compare confidence, the highest probability, with accuracy in ``bins`` equal bins (k/B, (k+1)/B].
 
-    ``probabilities`` are rows that sum to 1 (apply a softmax to logits first).
+    The rows of ``probabilities`` must sum to 1; apply a softmax to logits first.
 
     >>> report = calibration(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]), bins=1)
     >>> round(report.ece, 4)
@@ -58,7 +58,7 @@ def expected_calibration_error(
 
 @dataclass(frozen=True, repr=False)
 class CalibrationReport(Report):
-    """Count, mean confidence and accuracy of every bin, and the Brier score, the mean of Σ_c (p_c − [c = y])².
+    """Count, mean confidence and accuracy per bin, and the Brier score, the mean of Σ_c (p_c − [c = y])².
 
     >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
     >>> report = calibration(probabilities, torch.tensor([0, 1, 0]), bins=4)
@@ -79,11 +79,11 @@ class CalibrationReport(Report):
 
     @property
     def mce(self) -> float:
-        """The largest error of a bin that contains samples."""
+        """Maximum calibration error: the largest |accuracy − confidence| of all bins with samples."""
         return (self.accuracy - self.confidence).abs()[self.counts > 0].max().item()
 
     def figures(self) -> list[Figure]:
-        """Return expected and maximal calibration error and the Brier score."""
+        """Return expected and maximum calibration error and the Brier score."""
         samples = int(self.counts.sum())
         return [
             Figure("samples", samples, "samples"),
@@ -93,6 +93,6 @@ class CalibrationReport(Report):
         ]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the reliability diagram: accuracy of every bin over its confidence, the diagonal being perfect."""
+        """Draw the reliability diagram: accuracy over confidence per bin; a perfect calibration lies on the diagonal."""
         title = f"{self.title}, ECE {100 * self.ece:.3g} %"
         return plots.plot_reliability(self.confidence, self.accuracy, self.counts, title=title, ax=ax)

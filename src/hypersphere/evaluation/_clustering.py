@@ -1,4 +1,4 @@
-"""Measures of a grouping without labels against the true identities: pairs, B-cubed, NMI, ARI, wrongly merged identities."""
+"""Comparison of a clustering with the true identities: pairwise and B-cubed measures, NMI, ARI, merged identities."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,29 +10,26 @@ from torch import Tensor
 from .. import plots
 from .figures import Figure, Report
 
-UNASSIGNED = -1
+UNASSIGNED = -1  # group of samples that belong to no group
 
 
 def clustering(labels: Shaped[Tensor, "..."], groups: Shaped[Tensor, "..."]) -> "ClusteringReport":
-    r"""Compare groups that were found with the true identities.
+    r"""Compare the groups of a clustering with the true identities.
 
-    Everything is computed from the table of counts n_ij, the samples of identity i in group j, of which only the entries
-    that are not zero are stored. With a_i = Σ_j n_ij and b_j = Σ_i n_ij:
+    All measures follow from the counts n_ij of samples of identity i in group j; only nonzero counts are stored.
+    With a_i = Σ_j n_ij and b_j = Σ_i n_ij:
 
-    - pairwise: of the pairs in one group, Σ_j C(b_j, 2), the share Σ_ij C(n_ij, 2) / Σ_j C(b_j, 2) is of one identity
-      (precision), and of the pairs of one identity the share Σ_ij C(n_ij, 2) / Σ_i C(a_i, 2) is in one group (recall);
-    - B-cubed: precision 1/n Σ_ij n_ij² / b_j and recall 1/n Σ_ij n_ij² / a_i, in which every sample weighs the same;
+    - pairwise precision Σ_ij C(n_ij, 2) / Σ_j C(b_j, 2) is the share of pairs in one group that are of one identity;
+      pairwise recall Σ_ij C(n_ij, 2) / Σ_i C(a_i, 2) is the share of pairs of one identity that are in one group;
+    - B-cubed precision 1/n Σ_ij n_ij² / b_j and recall 1/n Σ_ij n_ij² / a_i, in which all samples have equal weight;
     - NMI = 2·I / (H_identities + H_groups), and ARI, the Rand index corrected for chance.
 
     Args:
-        labels: The identity of each sample, integers.
-        groups: The group of each sample, integers. ``-1`` is a sample that is in no group, and counts as a group of its own.
-
-    Returns:
-        The measures.
+        labels: Identity of each sample, integers.
+        groups: Group of each sample, integers. A sample with ``-1`` is in no group and counts as a separate group.
 
     Raises:
-        ValueError: If the two differ in shape, are empty or are not integers.
+        ValueError: If labels and groups differ in shape, are empty or are not integers.
 
     >>> report = clustering(torch.tensor([0, 0, 0, 1, 1]), torch.tensor([7, 7, 7, 7, -1]))
     >>> round(report.pairwise_precision, 3), report.pairwise_recall, report.merged_identities
@@ -46,16 +43,16 @@ def clustering(labels: Shaped[Tensor, "..."], groups: Shaped[Tensor, "..."]) -> 
     if any(ids.is_floating_point() or ids.is_complex() for ids in (labels, groups)):
         raise ValueError(f"labels and groups must be integers, got {labels.dtype} and {groups.dtype}")
     a = labels.cpu().long().unique(return_inverse=True)[1]
-    given = groups.cpu().long()
-    alone = given == UNASSIGNED
-    free = int(given.max()) + 1  # numbers above those in use, one per unassigned sample
-    b = torch.where(alone, free + torch.arange(len(given)), given).unique(return_inverse=True)[1]
+    found = groups.cpu().long()
+    unassigned = found == UNASSIGNED
+    unused = int(found.max()) + 1  # first of the unused numbers, one per unassigned sample
+    b = torch.where(unassigned, unused + torch.arange(len(found)), found).unique(return_inverse=True)[1]
     width = int(b.max()) + 1
     cells, counts = (a * width + b).unique(return_counts=True)
     row, column = cells // width, cells % width
     per_identity, per_group = torch.bincount(a), torch.bincount(b)
 
-    both, together, same = (_pairs(n) for n in (counts, per_group, per_identity))
+    both, together, same = (_count_pairs(n) for n in (counts, per_group, per_identity))
     squares = counts.double().square()
     precision = (squares / per_group[column]).sum().item() / len(a)
     recall = (squares / per_identity[row]).sum().item() / len(a)
@@ -64,14 +61,14 @@ def clustering(labels: Shaped[Tensor, "..."], groups: Shaped[Tensor, "..."]) -> 
     return ClusteringReport(
         samples=len(a),
         identities=len(per_identity),
-        groups=width - int(alone.sum()),
-        unassigned=int(alone.sum()),
+        groups=width - int(unassigned.sum()),
+        unassigned=int(unassigned.sum()),
         pairwise_precision=both / together if together else 1.0,
         pairwise_recall=both / same if same else 1.0,
         bcubed_precision=precision,
         bcubed_recall=recall,
         nmi=max(0.0, min(1.0, 2 * (total - entropies[2]) / total)) if total else 1.0,
-        ari=_adjusted_rand(both, together, same, _pairs(torch.tensor([len(a)]))),
+        ari=_adjusted_rand(both, together, same, _count_pairs(torch.tensor([len(a)]))),
         merged_identities=_count_merged(row, column, counts, len(per_identity), width),
         mixed_groups=int((torch.bincount(column, minlength=width) > 1).sum()),
     )
@@ -84,17 +81,17 @@ class ClusteringReport(Report):
     Attributes:
         samples: Number of samples.
         identities: Number of true identities.
-        groups: Number of groups that were found.
+        groups: Number of groups.
         unassigned: Number of samples in no group.
         pairwise_precision: Share of the pairs in one group that are of one identity; 1 if there is no such pair.
         pairwise_recall: Share of the pairs of one identity that are in one group; 1 if there is no such pair.
-        bcubed_precision: Mean over samples of the share of its group that is of its identity.
-        bcubed_recall: Mean over samples of the share of its identity that is in its group.
+        bcubed_precision: Mean over samples of the share of the sample's group that has its identity.
+        bcubed_recall: Mean over samples of the share of the sample's identity that is in its group.
         nmi: Normalized mutual information, 2·I/(H + H).
         ari: Adjusted Rand index.
-        merged_identities: Identities that another identity shares its main group with. The main group of an identity is
-            the one with most of its samples. If two people became one group, both count.
-        mixed_groups: Groups with samples of more than one identity.
+        merged_identities: Number of identities that share their main group with another identity. The main group of an
+            identity contains most of its samples. If two people are merged into one group, both count.
+        mixed_groups: Number of groups with samples of more than one identity.
 
     >>> perfect = clustering(torch.tensor([0, 0, 1]), torch.tensor([4, 4, 2]))
     >>> perfect.pairwise_f, perfect.bcubed_f, perfect.nmi, perfect.ari, perfect.merged_identities
@@ -118,15 +115,15 @@ class ClusteringReport(Report):
     @property
     def pairwise_f(self) -> float:
         """Harmonic mean of pairwise precision and recall."""
-        return _harmonic(self.pairwise_precision, self.pairwise_recall)
+        return _harmonic_mean(self.pairwise_precision, self.pairwise_recall)
 
     @property
     def bcubed_f(self) -> float:
         """Harmonic mean of B-cubed precision and recall."""
-        return _harmonic(self.bcubed_precision, self.bcubed_recall)
+        return _harmonic_mean(self.bcubed_precision, self.bcubed_recall)
 
     def figures(self) -> list[Figure]:
-        """Return counts and measures in the order of the table."""
+        """Return counts and measures."""
         shares = (
             ("pairwise precision", self.pairwise_precision),
             ("pairwise recall", self.pairwise_recall),
@@ -148,17 +145,17 @@ class ClusteringReport(Report):
         ]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the shares as bars."""
+        """Draw a bar per share."""
         shares = {figure.name: float(figure.value) for figure in self.figures() if figure.unit == "fraction"}
         return plots.plot_bars(shares, title=self.title, ax=ax)
 
 
-def _pairs(counts: Int[Tensor, "n"]) -> int:
+def _count_pairs(counts: Int[Tensor, "n"]) -> int:
     """Return Σ C(n, 2), exact in integers."""
     return int((counts * (counts - 1) // 2).sum())
 
 
-def _harmonic(a: float, b: float) -> float:
+def _harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
@@ -178,9 +175,9 @@ def _adjusted_rand(both: int, together: int, same: int, pairs: int) -> float:
 def _count_merged(
     row: Int[Tensor, "c"], column: Int[Tensor, "c"], counts: Int[Tensor, "c"], identities: int, groups: int
 ) -> int:
-    """Return how many identities share their main group with another one. Of equal counts the first group is the main one."""
+    """Return the number of identities that share their main group. Among equal counts, the first group is the main group."""
     order = torch.argsort(counts, descending=True, stable=True)
-    order = order[torch.argsort(row[order], stable=True)]  # by identity, the largest count first
+    order = order[torch.argsort(row[order], stable=True)]  # grouped by identity, largest count first
     first = torch.cat([torch.ones(1, dtype=torch.bool), row[order][1:] != row[order][:-1]])
     main = column[order][first]
     assert len(main) == identities

@@ -1,4 +1,4 @@
-"""DeepFool: the smallest change that crosses a decision boundary, by repeated linearization (C.3)."""
+"""DeepFool: the smallest perturbation that crosses a decision boundary, by repeated linearization (C.3)."""
 
 import math
 
@@ -23,10 +23,10 @@ def deepfool(
 ) -> Float[Tensor, "n ..."]:
     r"""Return images moved just beyond the nearest boundary in ℓ₂ (``norm=2``) or ℓ∞ (``norm=math.inf``).
 
-    Each step goes to the nearest boundary of the linearised differences f_k − f_0 of the ``candidates`` highest logits:
-    distance |f_k − f_0| / ‖∇(f_k − f_0)‖_q, q the dual norm. Steps add up; the sum, 1 + ``overshoot`` times as long, is
-    clipped to ``bounds``. ``labels`` are the true classes (the predictions by default); images that are misclassified
-    already stay as they are. :func:`strength` measures the result.
+    Each step moves to the nearest boundary of the linearized differences f_k − f_0 of the ``candidates`` highest logits,
+    at the distance |f_k − f_0| / ‖∇(f_k − f_0)‖_q, with q the dual norm. The sum of all steps is multiplied by
+    1 + ``overshoot``, and the image is clipped to ``bounds``. ``labels`` are the true classes (the predictions by default);
+    misclassified images are returned unchanged. :func:`strength` measures the result.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)
@@ -48,12 +48,12 @@ def deepfool(
         labels = order[:, 0] if labels is None else labels
         active = torch.arange(len(images), device=images.device)
         for _ in range(steps):
-            logits, losses, gradients = _linearize(model, x[active], order[active])
+            logits, differences, gradients = _linearize(model, x[active], order[active])
             keep = logits.argmax(1) == labels[active]
-            active, losses, gradients = active[keep], losses[keep], gradients[keep]
+            active, differences, gradients = active[keep], differences[keep], gradients[keep]
             if not len(active):
                 break
-            total[active] += _shortest(losses, gradients, norm)
+            total[active] += _compute_step(differences, gradients, norm)
             x[active] = (images[active] + (1 + overshoot) * total[active]).clamp(*bounds)
     return x
 
@@ -61,7 +61,7 @@ def deepfool(
 def strength(
     adversarial: Float[Tensor, "n ..."], images: Float[Tensor, "n ..."], norm: float = 2
 ) -> Float[Tensor, "n"]:
-    """Return ‖x̃ − x‖ of each image, ℓ₂ or ℓ∞ (``norm=math.inf``): the strengths of fig. C.1.
+    """Return ‖x̃ − x‖ of each image in ℓ₂ or ℓ∞ (``norm=math.inf``), as in fig. C.1.
 
     >>> moved, still = torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)
     >>> strength(moved, still), strength(moved, still, math.inf)
@@ -75,16 +75,16 @@ def _linearize(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Tens
     with torch.enable_grad():
         x = x.requires_grad_(True)
         logits = model(x)
-        losses = logits.gather(1, order[:, 1:]) - logits.gather(1, order[:, :1])
-        gradients = [torch.autograd.grad(column.sum(), x, retain_graph=True)[0] for column in losses.unbind(1)]
-    return logits.detach(), losses.detach(), torch.stack(gradients, 1)
+        differences = logits.gather(1, order[:, 1:]) - logits.gather(1, order[:, :1])
+        gradients = [torch.autograd.grad(column.sum(), x, retain_graph=True)[0] for column in differences.unbind(1)]
+    return logits.detach(), differences.detach(), torch.stack(gradients, 1)
 
 
-def _shortest(losses: Tensor, gradients: Tensor, norm: float) -> Tensor:
-    """Return the step to the nearest linearized boundary plus 1e-4, as published, so that rounding cannot stop the progress."""
+def _compute_step(differences: Tensor, gradients: Tensor, norm: float) -> Tensor:
+    """Return the step to the nearest linearized boundary, 1e-4 longer as published, so that rounding cannot stop progress."""
     flat = gradients.flatten(2)
     dual = torch.linalg.vector_norm(flat, 2 if norm == 2 else 1, dim=2) + 1e-8
-    distance, best = (losses.abs() / dual).min(1)
+    distance, best = (differences.abs() / dual).min(1)
     rows = torch.arange(len(best), device=best.device)
     direction = flat[rows, best] / dual[rows, best, None] if norm == 2 else flat[rows, best].sign()
     return ((distance + 1e-4)[:, None] * direction).view_as(gradients[:, 0])

@@ -1,4 +1,4 @@
-"""Few-shot classification on fixed features: nearest centroid, ``baseline`` and ``baseline++`` (7.5, F.3)."""
+"""Few-shot classification with fixed features: nearest centroid, ``baseline`` and ``baseline++`` (7.5, F.3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,19 +30,28 @@ def few_shot(
     epochs: int = 100,
     chunk: int = 100,
 ) -> "FewShotReport":
-    """Measure the mean accuracy over episodes with its 95 % interval; ``episodes`` is their number, or the episodes themselves.
+    """Measure the mean accuracy over episodes with its 95 % interval.
 
-    ``method`` is ``"centroid"`` (the query goes to the class whose mean unit feature is nearest by cosine),
-    ``"baseline"`` (a linear classifier) or ``"baseline++"`` (the scaled cosine c·cos θ, c = 2), the latter two trained
-    on each episode's support as in F.3. All methods meet the same episodes at the same ``seed``. ``chunk`` episodes
-    are computed together; their number changes nothing but the speed.
+    Args:
+        features: Features ``(n, d)`` of all samples.
+        labels: Class of each sample.
+        ways: Number of classes per episode.
+        shots: Number of support samples per class.
+        queries: Number of query samples per class.
+        method: ``"centroid"`` predicts the class whose mean unit feature has the highest cosine. ``"baseline"`` trains a
+            linear classifier and ``"baseline++"`` a classifier by scaled cosine c·cos θ, c = 2, on the support set of each
+            episode as in F.3.
+        episodes: Number of episodes, or the episodes. All methods use the same episodes at the same ``seed``.
+        seed: Seed of the episodes and classifiers.
+        epochs: Number of epochs of the trained classifiers.
+        chunk: Number of episodes computed together; affects speed only.
 
     >>> features = torch.eye(5).repeat(20, 1)
     >>> few_shot(features, torch.arange(5).repeat(20), episodes=10).accuracy
     1.0000 [1.0000, 1.0000]
     """
     methods: dict[str, Callable[..., Tensor]] = {
-        "centroid": _centroid,
+        "centroid": _classify_by_centroid,
         "baseline": _fine_tune,
         "baseline++": _fine_tune_cosine,
     }
@@ -95,7 +104,7 @@ class FewShotReport(Report):
         ]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw how the accuracy of episodes is distributed."""
+        """Draw the histogram of the accuracies of the episodes."""
         title = f"{self.ways}-way {self.shots}-shot, mean {100 * self.accuracy:.4g} %"
         return plots.plot_histogram(
             {"accuracy": self.accuracies},
@@ -109,7 +118,7 @@ class FewShotReport(Report):
         )
 
 
-def _centroid(support: Tensor, query: Tensor, streams: list[Stream], epochs: int) -> Tensor:
+def _classify_by_centroid(support: Tensor, query: Tensor, streams: list[Stream], epochs: int) -> Tensor:
     centroids = normalize(normalize(support).mean(2))
     return normalize(query) @ centroids.transpose(1, 2)
 
@@ -117,7 +126,7 @@ def _centroid(support: Tensor, query: Tensor, streams: list[Stream], epochs: int
 def _fine_tune(
     support: Tensor, query: Tensor, streams: list[Stream], epochs: int, scale: float | None = None
 ) -> Tensor:
-    """Train the classifiers ``(episodes, ways, d)`` of all episodes in parallel on their support sets, independently of each other.
+    """Train one independent classifier per episode on its support set, all in parallel, and return the logits of the queries.
 
     F.3: SGD with momentum 0.9, dampening 0.9, learning rate 1e-2, weight decay 1e-3, batch size 4.
     """
@@ -141,7 +150,7 @@ def _fine_tune(
             for rows in order.split(4, dim=1):
                 batch, target = x.gather(1, rows[:, :, None].expand(-1, -1, d)), y.gather(1, rows)
                 optimizer.zero_grad()
-                # The sum over episodes of their mean losses, so that every episode takes the same step as alone.
+                # Sum the mean losses of the episodes, so that each episode takes the same step as if trained alone.
                 (
                     F.cross_entropy(logits(batch).flatten(0, 1), target.flatten(), reduction="sum") / rows.shape[1]
                 ).backward()

@@ -1,4 +1,4 @@
-"""Closed-set identification: the rank of every probe's identity in the gallery."""
+"""Closed-set identification: the rank of the identity of every probe in a gallery."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,25 +24,23 @@ def identification(
     *,
     chunk: int = 256,
 ) -> "IdentificationReport":
-    """Find every probe's identity in a gallery by cosine: rank-k rates and the cumulative match characteristic.
+    """Identify every probe in a gallery by cosine: rank-k rates and the cumulative match characteristic (CMC).
 
-    Two ranks are counted. At the level of identities, each counts by its best template. At the level of images, every
-    image counts, and the rank is that of the first image of the right identity (the CMC of re-identification). A tie
-    counts against the probe.
+    The report contains two ranks. The rank of identities ranks each identity by its best template. The rank of images is
+    that of the first image of the correct identity (the CMC of re-identification). Ties increase the rank.
 
-    Without a gallery, or with the probes themselves as gallery, the set is searched with each of its own images, which
-    is left out of the gallery while it is the probe; images without another of their identity stay in the gallery as
-    distractors and are not probes.
+    Without a gallery, or if the gallery is the same tensor as the probes, each image is searched for among all other images.
+    Images without another image of their identity are distractors in the gallery and are not probes.
 
     Args:
-        probes: Features ``(p, d)`` to be identified.
-        probe_ids: Their identities, integers.
-        gallery: Features ``(g, d)`` to search in; None searches the probes' own set.
-        gallery_ids: The identities of the gallery; None only without a gallery.
-        chunk: How many probes are compared at a time; it changes nothing but memory.
+        probes: Features ``(p, d)`` of the probes.
+        probe_ids: Identities of the probes, integers.
+        gallery: Features ``(g, d)`` to search in. None compares each probe with all other probes.
+        gallery_ids: Identities of the gallery; None only without a gallery.
+        chunk: Number of probes compared at a time; affects memory only.
 
     Raises:
-        ValueError: If a probe's identity is not in the gallery (:func:`open_set` takes those).
+        ValueError: If the identity of a probe is not in the gallery. Use :func:`open_set` in this case.
 
     >>> gallery, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1, 2])
     >>> report = identification(torch.tensor([[2.0, 1.0], [1.0, 0.5]]), torch.tensor([0, 1]), gallery, ids)
@@ -51,7 +49,7 @@ def identification(
     """
     if (gallery is None) != (gallery_ids is None):
         raise ValueError("gallery and gallery_ids must be given together or not at all")
-    if gallery is None or gallery_ids is None or _same(probes, gallery):
+    if gallery is None or gallery_ids is None or _share_storage(probes, gallery):
         result = ranking(probes, probe_ids, probes, probe_ids, chunk, leave_out=True)
         if not result.mated.any():
             raise ValueError("probe_ids must name some identity at least twice, got every identity once")
@@ -62,16 +60,16 @@ def identification(
         if not result.mated.all():
             raise ValueError(
                 f"every probe needs its identity in the gallery, got {int((~result.mated).sum())} without; "
-                "open_set takes those"
+                "use open_set for such probes"
             )
     return IdentificationReport(result.rank[kept], int(ids.unique().numel()), result.image_rank[kept], templates)
 
 
 @dataclass(frozen=True, repr=False)
 class IdentificationReport(Report):
-    """Ranks ``(probes,)`` of the right identity among ``identities``, and of its first image among ``images``.
+    """Ranks ``(probes,)`` of the correct identity among ``identities``, and of its first image among ``images``.
 
-    ``owners`` are the identities of the probes; where they are known, intervals are over identities.
+    ``owners`` are the identities of the probes; if they are given, intervals are over identities.
 
     >>> gallery, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1, 2])
     >>> report = identification(torch.tensor([[2.0, 1.0], [1.0, 0.5]]), torch.tensor([0, 1]), gallery, ids)
@@ -89,10 +87,9 @@ class IdentificationReport(Report):
     def rank(self, k: int = 1, level: Level = "identity") -> Measurement:
         """Return the share of probes whose identity is among the first ``k``, with a 95 % interval.
 
-        It is over identities where the probes' own are known, before the same gallery, and Wilson's otherwise.
-
-        ``level`` ``"image"`` asks instead whether an image of the identity is among the first ``k`` images. At k = 1
-        both are the same.
+        With ``owners``, the interval is over identities with the same gallery; otherwise it is Wilson's. With
+        ``level="image"``, return the share of probes with an image of their identity among the first ``k`` images; at
+        k = 1 both shares are equal.
         """
         if k < 1:
             raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
@@ -103,15 +100,15 @@ class IdentificationReport(Report):
     @property
     def cmc(self) -> Float[Tensor, "identities"]:
         """Cumulative match characteristic of identities: entry k − 1 is the rank-k rate."""
-        return _cumulative(self.ranks, self.identities)
+        return _compute_cmc(self.ranks, self.identities)
 
     @property
     def image_cmc(self) -> Float[Tensor, "images"]:
         """Cumulative match characteristic of images: entry k − 1 is the rank-k rate at the level of images."""
-        return _cumulative(self.image_ranks, self.images)
+        return _compute_cmc(self.image_ranks, self.images)
 
     def figures(self) -> list[Figure]:
-        """Return rank-1, 5, 10 and 20 rates as far as the gallery goes, of identities and of images."""
+        """Return rank-1, 5, 10 and 20 rates of identities and of images, up to the size of the gallery."""
         figures = [
             Figure("probes", len(self.ranks), "probes"),
             Figure("identities", self.identities, "identities"),
@@ -130,22 +127,24 @@ class IdentificationReport(Report):
         return plots.plot_cmc({name: self.cmc, "images": self.image_cmc}, title=self.title, ax=ax)
 
 
-def _same(first: Tensor, second: Tensor) -> bool:
-    """Return whether two tensors are the same object."""
+def _share_storage(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors are views of the same memory with the same shape."""
     if first is second:
         return True
     shape = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype
     return shape and first.device == second.device and first.data_ptr() == second.data_ptr() and first.numel() > 0
 
 
-def _cumulative(ranks: Int[Tensor, "p"], length: int) -> Float[Tensor, "_"]:
+def _compute_cmc(ranks: Int[Tensor, "p"], length: int) -> Float[Tensor, "_"]:
     return torch.bincount(ranks - 1, minlength=length).cumsum(0).double() / len(ranks)
 
 
-def one_each(labels: Int[Tensor, "n"], stream: Stream) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
-    """Return the indices of one random sample of every class, and of all the others."""
+def split_one_per_class(
+    labels: Int[Tensor, "n"], stream: Stream
+) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
+    """Return the indices of one random sample per class, and of all other samples."""
     shuffled = stream.permutation(len(labels)).to(labels.device)
-    order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, at random within one
+    order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, in random order within each class
     first = torch.ones_like(order, dtype=torch.bool)
     first[1:] = labels[order].diff() != 0
     return order[first], order[~first]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class InceptionScore(NamedTuple):
-    """The mean over splits, and their standard deviation.
+    """Mean and standard deviation over splits.
 
     >>> InceptionScore(7.42, 0.08).value
     7.42
@@ -21,13 +21,13 @@ class InceptionScore(NamedTuple):
 def inception_score(probabilities: Float[Tensor, "n classes"], *, splits: int = 10) -> InceptionScore:
     r"""Return exp(E_x KL(p(y|x) ‖ p(y))) of the class probabilities of generated images (arXiv:1606.03498).
 
-    It is 1 if every image has the same probabilities, and the number of classes if each image surely belongs to one class and
-    all classes occur equally often. It says nothing about variety within a class. Values of different classifiers do not
-    compare: those of table D.4 of Liu (2020) are of the Inception network, on 50,000 images in 10 splits.
+    It is 1 if all images have the same probabilities. It equals the number of classes if each image is assigned to one class
+    with probability 1 and all classes occur equally often. It does not measure diversity within a class. Values of different
+    classifiers are not comparable: table D.4 of Liu (2020) uses the Inception network on 50,000 images in 10 splits.
 
     Args:
         probabilities: Probabilities of each image in rows, from any classifier.
-        splits: Number of parts of (nearly) equal size, in the order of the rows, each with its own score.
+        splits: Number of consecutive parts of (nearly) equal size, each of which gets a score.
 
     Returns:
         Mean and standard deviation (divided by ``splits``) over the parts, computed in float64.

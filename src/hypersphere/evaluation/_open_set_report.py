@@ -12,9 +12,9 @@ from .. import plots
 from ..data.streams import TEMPLATE, Stream, identity_split
 from ..data.verification_pairs import pairs
 from ._all_pairs import BINS, AllPairs, PairErrors, all_pairs
-from ._identification import IdentificationReport, one_each
+from ._identification import IdentificationReport, split_one_per_class
 from ._retrieval import RetrievalReport, retrieval
-from ._verification import HIGHEST, PairIntervals, rate_figures, resample_pairs
+from ._verification import HIGHEST_PAIRS, PairIntervals, rate_figures, resample_pairs
 from .categories import CategoryRates, category_rates, check_categories
 from .detection import DetectionReport
 from .figures import Figure, Report, rate_name
@@ -98,7 +98,7 @@ def open_set_report(
         features,
         labels,
         worst=worst,
-        highest=HIGHEST,
+        highest=HIGHEST_PAIRS,
         far=max(fars, default=1e-2),
         chunk=chunk,
         score=score,
@@ -353,7 +353,7 @@ def strangers(
         gallery = g & torch.isin(labels, enrolled)
         probe = q.clone()
         if not apart:
-            template, _ = one_each(labels, stream)
+            template, _ = split_one_per_class(labels, stream)
             chosen = torch.zeros_like(g)
             chosen[template] = True
             gallery &= chosen

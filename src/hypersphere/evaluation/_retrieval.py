@@ -1,4 +1,4 @@
-"""Retrieval by score: mAP, MAP@R, R-precision, recall@k and reciprocal ranks of a search in a gallery."""
+"""Retrieval measures of a gallery search: mAP, MAP@R, R-precision, recall@k and reciprocal ranks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from .scoring import CosineScore, Score
 
 RECALLS = (1, 5, 10)
 BINS = 4096  # bins between the lowest and the highest relevant score of a query
-MIN_BINNED = 2048  # scores that are counted in bins; fewer are sorted
+MIN_BINNED = 2048  # fewer scores are sorted instead of counted in bins
 DECIMALS = 12  # scores that agree to this many decimals are ties
-EXACT_SHARE = 1 / 25  # share of relevant images beyond which computing all scores exactly is faster than some
+EXACT_SHARE = 1 / 25  # above this share of relevant images, computing all scores exactly is faster
 
 
 def retrieval(
@@ -34,26 +34,26 @@ def retrieval(
     score: Score | None = None,
     chunk: int = 256,
 ) -> "RetrievalReport":
-    """Search a gallery with every query and measure how early the images of its identity come.
+    """Search a gallery with every query and measure how early the images of its identity are found.
 
-    Nothing is sampled and nothing is cut off: every query is compared with the whole gallery, ``chunk`` of them at a
-    time, in float64. An irrelevant image that scores as high as a relevant one counts as before it. Queries without
-    anything relevant in the gallery are left out of every mean, and their number is reported.
+    Every query is compared with the whole gallery in float64, without sampling. An irrelevant image with the score of a
+    relevant one is ranked before it. Queries without a relevant image in the gallery are excluded from all means; the
+    report contains their number.
 
     Args:
-        queries: Features ``(q, d)`` to search with.
-        query_ids: Their identities, integers.
-        gallery: Features ``(g, d)`` to search in; None searches the queries' own set, each without itself.
-        gallery_ids: The identities of the gallery; None only without a gallery.
-        query_cameras: The camera of each query. A gallery image of the query's identity from the same camera is left
-            out of its search, as is usual in re-identification; others of that camera stay.
-        gallery_cameras: The camera of each gallery image; without a gallery the queries' own.
-        own: The place of each query in the gallery, −1 where it is not in it; a query is not compared with itself.
-        score: What is compared, the cosine by default.
-        chunk: How many queries are compared at a time; it changes nothing but memory.
+        queries: Features ``(q, d)`` of the queries.
+        query_ids: Identities of the queries, integers.
+        gallery: Features ``(g, d)`` to search in. None compares each query with all other queries.
+        gallery_ids: Identities of the gallery; None only without a gallery.
+        query_cameras: Camera of each query. Gallery images with the same identity and the same camera as the query are
+            excluded from its search, as is usual in re-identification.
+        gallery_cameras: Camera of each gallery image; without a gallery, ``query_cameras`` is used.
+        own: Index of each query in the gallery, −1 if it is not part of it. A query is not compared with itself.
+        score: Score to compare features with, the cosine by default.
+        chunk: Number of queries compared at a time; affects memory only.
 
     Raises:
-        ValueError: If no query has anything relevant to find, or arguments do not fit each other.
+        ValueError: If no query has a relevant image, or shapes of arguments do not match.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.9, 0.3]])
     >>> report = retrieval(features, torch.tensor([0, 0, 1, 0]))
@@ -68,30 +68,32 @@ def retrieval(
     query_ids = check_ids("query", query_ids, queries)
     if gallery is None or gallery_ids is None:
         if own is not None:
-            raise ValueError("own belongs to a gallery; without one every query is left out of its own search")
+            raise ValueError("own needs a gallery; without a gallery every query is excluded from its own search")
         own = torch.arange(len(queries), device=queries.device)
         gallery, gallery_ids, gallery_cameras = queries, query_ids, query_cameras
     gallery_ids = check_ids("gallery", gallery_ids, gallery)
-    cameras = _cameras(query_cameras, gallery_cameras, len(queries), len(gallery))
+    cameras = _check_cameras(query_cameras, gallery_cameras, len(queries), len(gallery))
     columns = score.rows(gallery, "gallery")
     rows = columns if queries is gallery else score.rows(queries, "queries")
-    search = _Search(score, rows, columns, _on_host(query_ids), _on_host(gallery_ids), cameras, _on_host(own))
-    measured = zip(*(_measure(ranks[::-1]) for ranks in search.ranks(chunk)), strict=True)
-    kinds = (torch.float64,) * 3 + (torch.long,) * 2
-    found = _Found(*(torch.tensor(c, dtype=k, device=queries.device) for c, k in zip(measured, kinds, strict=True)))
-    kept = found.relevant > 0
+    search = _Search(score, rows, columns, _to_numpy(query_ids), _to_numpy(gallery_ids), cameras, _to_numpy(own))
+    columns_of_measures = zip(*(_measure(ranks[::-1]) for ranks in search.compute_ranks(chunk)), strict=True)
+    dtypes = (torch.float64,) * 3 + (torch.long,) * 2
+    measures = _Measures(
+        *(torch.tensor(c, dtype=t, device=queries.device) for c, t in zip(columns_of_measures, dtypes, strict=True))
+    )
+    kept = measures.relevant > 0
     if not kept.any():
         raise ValueError("no query has an image of its identity in the gallery, so there is nothing to retrieve")
-    left = _Found(*(column[kept] for column in found))
-    return RetrievalReport(left.precision, left.at_r, left.r_precision, left.first, int((~kept).sum()), len(gallery))
+    precision, at_r, r_precision, first, _ = (column[kept] for column in measures)
+    return RetrievalReport(precision, at_r, r_precision, first, int((~kept).sum()), len(gallery))
 
 
 @dataclass(frozen=True, repr=False)
 class RetrievalReport(Report):
-    """Of each query: average precision, the same at R, R-precision, and the rank of the first relevant image.
+    """Average precision, average precision at R, R-precision, and rank of the first relevant image, for each query.
 
-    ``left_out`` queries had nothing relevant in the gallery of ``images`` images. ``owners`` are the identities of the
-    queries; where they are known, intervals are over identities.
+    ``left_out`` is the number of queries without a relevant image in the gallery of ``images`` images. ``owners`` are the
+    identities of the queries; if they are given, intervals are over identities.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.9, 0.3]])
     >>> report = retrieval(features, torch.tensor([0, 0, 0, 1]))
@@ -135,7 +137,7 @@ class RetrievalReport(Report):
         return clustered_mean(self.first <= k, self.owners)
 
     def figures(self) -> list[Figure]:
-        """Return mAP, MAP@R, R-precision, mean reciprocal rank and recall at 1, 5 and 10."""
+        """Return mAP, MAP@R, R-precision, mean reciprocal rank, and recall@1, 5 and 10."""
         count = len(self.first)
         named = {
             "mAP": self.mean_average_precision,
@@ -147,15 +149,15 @@ class RetrievalReport(Report):
         return [Figure.of(name, value, count=count) for name, value in named.items()]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw every figure as a bar with its interval."""
+        """Draw a bar with its interval for every figure."""
         figures = self.figures()
         values = {figure.name: float(figure.value) for figure in figures}
         intervals = {f.name: (f.low, f.high) for f in figures if f.low is not None and f.high is not None}
         return plots.plot_bars(values, intervals=intervals, xlabel="mean over queries", title=self.title, ax=ax)
 
 
-class _Found(NamedTuple):
-    """Columns of a :class:`RetrievalReport` for some queries, and the number of relevant images of each."""
+class _Measures(NamedTuple):
+    """Measures of each query, as in :class:`RetrievalReport`, and its number of relevant images."""
 
     precision: Float[Tensor, "q"]
     at_r: Float[Tensor, "q"]
@@ -165,12 +167,13 @@ class _Found(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """The ranks of the relevant images of every query, without sorting the gallery.
+    """A search that ranks the relevant images of every query without sorting the gallery.
 
-    All measures depend only on the ranks of the relevant images, and a rank is a count: the irrelevant images that score at
-    least as high. So the scores are estimated (in float32 for cosines, with a strict bound of the error), the estimates are
-    counted in bins between the relevant scores, and only images whose estimate is too close to a relevant score to decide
-    are compared exactly. The result is that of sorting float64 scores rounded to ``DECIMALS``.
+    All measures depend only on the ranks of the relevant images. The rank of an image follows from the number of irrelevant
+    images that score at least as high. Therefore the scores are estimated (in float32 for cosines, with a strict error
+    bound), and the estimates are counted in bins between the relevant scores. Exact scores are computed only for images
+    whose estimate is too close to a relevant score. The result equals that of sorting float64 scores rounded to
+    ``DECIMALS``.
     """
 
     score: Score
@@ -181,9 +184,9 @@ class _Search(NamedTuple):
     cameras: tuple[Int[np.ndarray, "q"], Int[np.ndarray, "g"]] | None
     own: Int[np.ndarray, "q"] | None
 
-    def ranks(self, chunk: int) -> Iterator[Int[np.ndarray, "relevant"]]:
-        """Yield, for each query, the ranks of its relevant images in ascending order."""
-        members = _members(self.gallery_ids)
+    def compute_ranks(self, chunk: int) -> Iterator[Int[np.ndarray, "relevant"]]:
+        """Yield the ranks of the relevant images of each query, in descending order."""
+        members = _group_by_identity(self.gallery_ids)
         coarse, error = self.score.estimate_rows(self.gallery)
         for start in range(0, len(self.queries), chunk):
             rows = range(start, min(start + chunk, len(self.queries)))
@@ -199,16 +202,16 @@ class _Search(NamedTuple):
     def _rank(
         self, row: int, values: Float[np.ndarray, "g"], same: Int[np.ndarray, "m"], error: float
     ) -> Int[np.ndarray, "relevant"]:
-        """Return the ranks for one query from its scores, which are exact up to ``error``."""
-        shown = np.ones(len(same), bool)
+        """Return the ranks for one query from its scores, whose error is at most ``error``."""
+        included = np.ones(len(same), bool)
         if self.cameras is not None:
-            shown &= self.cameras[1][same] != self.cameras[0][row]
+            included &= self.cameras[1][same] != self.cameras[0][row]
         if self.own is not None:
-            shown &= same != self.own[row]
-        relevant = same[shown]
+            included &= same != self.own[row]
+        relevant = same[included]
         if not len(relevant):
             return relevant
-        scores = np.sort(self._exact(row, relevant) if error else values[relevant])
+        scores = np.sort(self._compute_exact(row, relevant) if error else values[relevant])
         values[same] = -np.inf
         if self.own is not None and self.own[row] >= 0:
             values[self.own[row]] = -np.inf
@@ -218,14 +221,14 @@ class _Search(NamedTuple):
     def _count_ahead(
         self, row: int, values: Float[np.ndarray, "g"], scores: Float[np.ndarray, "m"], error: float
     ) -> Int[np.ndarray, "m"]:
-        """Return how many irrelevant images score at least as high as each of the ascending relevant scores.
+        """Return the number of irrelevant images that score at least as high as each of the ascending relevant scores.
 
-        Bins grow with the value, so an image in a higher bin than that of ``score + error`` is certainly ahead and one in a
-        lower bin than that of ``score - error`` is certainly not. Only images in the bins between are sorted, and only those
-        whose estimate is within ``error`` of a relevant score are compared exactly.
+        The bin index grows with the score. An image is certainly ahead if its bin is higher than that of ``score + error``,
+        and certainly not if its bin is lower than that of ``score - error``. Only images in the bins between are sorted.
+        Among these, exact scores are computed for images whose estimate is within ``error`` of a relevant score.
         """
         low, high = float(scores[0] - error), float(scores[-1] + error)
-        # Compared in the precision of the values, because converting all of them would take longer than the rest.
+        # Compare in the dtype of the values: converting all values would take longer than everything else.
         places = np.flatnonzero(values >= np.nextafter(values.dtype.type(low), values.dtype.type(-np.inf)))
         if not len(places):
             return np.zeros(len(scores), np.int64)
@@ -245,31 +248,31 @@ class _Search(NamedTuple):
             place = scores.searchsorted(near)
             close = near <= scores[np.maximum(place - 1, 0)] + error
             close |= near >= scores[np.minimum(place, len(scores) - 1)] - error
-            some = np.flatnonzero(close)
-            if len(some):
-                near[some] = self._exact(row, places[some])
+            unclear = np.flatnonzero(close)
+            if len(unclear):
+                near[unclear] = self._compute_exact(row, places[unclear])
         return ahead + len(near) - np.sort(near).searchsorted(scores)
 
-    def _exact(self, row: int, columns: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-        """Return the scores of one query with some gallery images, in float64."""
-        some = self.gallery[torch.from_numpy(columns).to(self.gallery.device)]
-        return self.score.matrix(self.queries[row : row + 1], some)[0].round(decimals=DECIMALS).cpu().numpy()
+    def _compute_exact(self, row: int, columns: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+        """Return the scores of one query with the gallery images ``columns``, in float64."""
+        gallery = self.gallery[torch.from_numpy(columns).to(self.gallery.device)]
+        return self.score.matrix(self.queries[row : row + 1], gallery)[0].round(decimals=DECIMALS).cpu().numpy()
 
 
 def _bin(values: Float[np.ndarray, "n"], low: float, scale: float) -> Int[np.ndarray, "n"]:
-    """Return the bin of each value; monotonic in the value, and from 1 upward for values that are at least ``low``."""
+    """Return the bin of each value. Bins increase with the value and are at least 1 for values ≥ ``low``."""
     return (((values - low) * scale).clip(-1, BINS - 3) + 1).astype(np.int32)
 
 
-def _members(ids: Int[np.ndarray, "g"]) -> dict[int, Int[np.ndarray, "m"]]:
-    """Return the places of each identity in the gallery."""
+def _group_by_identity(ids: Int[np.ndarray, "g"]) -> dict[int, Int[np.ndarray, "m"]]:
+    """Return the gallery indices of each identity."""
     order = ids.argsort(kind="stable")
     names, starts = np.unique(ids[order], return_index=True)
     return dict(zip(names.tolist(), np.split(order, starts[1:]), strict=True))
 
 
 def _measure(ranks: Int[np.ndarray, "relevant"]) -> tuple[float, float, float, int, int]:
-    """Return the row of :class:`_Found` of a query from the ascending ranks of its relevant images."""
+    """Return one row of :class:`_Measures` from the ascending ranks of the relevant images of a query."""
     total = len(ranks)
     if not total:
         return 0.0, 0.0, 0.0, 1, 0
@@ -279,19 +282,21 @@ def _measure(ranks: Int[np.ndarray, "relevant"]) -> tuple[float, float, float, i
     return float(precision.sum()) / total, at_r, int(within.sum()) / total, int(ranks[0]), total
 
 
-def _cameras(
+def _check_cameras(
     queries: Tensor | None, gallery: Tensor | None, query_count: int, gallery_count: int
 ) -> tuple[Int[np.ndarray, "q"], Int[np.ndarray, "g"]] | None:
-    """Return the checked cameras of queries and gallery, or None without cameras."""
+    """Return the cameras of queries and gallery as arrays, or None without cameras; raise ``ValueError`` if invalid."""
     if (queries is None) != (gallery is None):
         raise ValueError("query_cameras and gallery_cameras must be given together or not at all")
     if queries is None or gallery is None:
         return None
-    for name, given, count in (("query", queries, query_count), ("gallery", gallery, gallery_count)):
-        if given.shape != (count,) or given.is_floating_point():
-            raise ValueError(f"{name}_cameras must be an integer for each of {count} images, got {tuple(given.shape)}")
+    for name, cameras, count in (("query", queries, query_count), ("gallery", gallery, gallery_count)):
+        if cameras.shape != (count,) or cameras.is_floating_point():
+            raise ValueError(
+                f"{name}_cameras must be an integer for each of {count} images, got {tuple(cameras.shape)}"
+            )
     return queries.cpu().numpy(), gallery.cpu().numpy()
 
 
-def _on_host(ids: Tensor | None) -> Any:
+def _to_numpy(ids: Tensor | None) -> Any:
     return None if ids is None else ids.cpu().numpy()

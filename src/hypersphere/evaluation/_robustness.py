@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from .. import plots
@@ -27,7 +27,7 @@ from .attacks import (
 from .figures import Figure, Report
 from .intervals import Measurement, wilson
 
-TOLERANCE = 0.02  # differences of accuracy below this are noise
+TOLERANCE = 0.02  # smaller differences of accuracy are treated as noise
 
 
 def robustness(
@@ -47,24 +47,24 @@ def robustness(
 ) -> "RobustnessReport":
     """Measure accuracy under FGSM, BIM and PGD (C.1.2) and DeepFool strengths (C.3), and check for masked gradients.
 
-    Bounded operators can leave a gradient attack without a usable gradient while the decision itself is easy to move;
-    a high accuracy then says nothing. So the report also has random noise, the iterative attack in a ball as wide as
-    the bounds allow (which must succeed), attacks transferred from ``baseline`` — a plain network of the same
-    architecture (C.1.3) — and, with ``decision_steps``, an attack of foolbox that sees decisions only.
-    What looks like masking is named in ``findings``.
+    Bounded operators can mask the gradient: a gradient attack then fails although other attacks would change the decision
+    easily, and a high accuracy is meaningless. The report therefore adds random noise, the iterative attack without a limit
+    other than ``bounds`` (which must succeed), attacks transferred from ``baseline``, a plain network of the same
+    architecture (C.1.3), and, with ``decision_steps``, an attack from foolbox that uses decisions only. ``findings``
+    lists all signs of masking.
 
     Args:
-        model: Gives logits of images.
+        model: Network that returns logits for images.
         images: Images within ``bounds``, at least one.
         labels: Their classes.
-        baseline: A plain network whose attacks are transferred to the model; None leaves these out.
-        epsilon: Radius of the ℓ∞ ball; the default is that of Liu (2020), C.1.2, as are the next two.
-        step: Length of a step of the iterative attacks.
-        iterations: How many steps they take.
-        bounds: The least and the largest value of a pixel.
-        batch: How many images are attacked at a time.
-        deepfool_steps: The most steps that DeepFool takes.
-        decision_steps: Steps of the attack that sees decisions only; 0 leaves it out, more need foolbox.
+        baseline: Plain network whose attacks are transferred to the model; None skips these attacks.
+        epsilon: Radius of the ℓ∞ ball; the default, like the next two, is that of Liu (2020), C.1.2.
+        step: Step size of the iterative attacks.
+        iterations: Number of steps of the iterative attacks.
+        bounds: Smallest and largest pixel value.
+        batch: Number of images attacked at a time.
+        deepfool_steps: Maximum number of DeepFool steps.
+        decision_steps: Steps of the attack that uses decisions only; 0 skips it, other values need foolbox.
         seed: Seed of the random starts and of the noise.
 
     Raises:
@@ -79,31 +79,31 @@ def robustness(
     """
     if labels.shape != images.shape[:1] or not len(images):
         raise ValueError(f"labels must have shape ({len(images)},) with at least one image, got {tuple(labels.shape)}")
-    wide = bounds[1] - bounds[0]
+    width = bounds[1] - bounds[0]
     options: dict[str, Any] = {"bounds": bounds}
-    parts: list[dict[str, Tensor]] = []
+    batches: list[dict[str, Tensor]] = []
     for i, (x, y) in enumerate(zip(images.split(batch), labels.split(batch), strict=True)):
-        made = {
+        attacked = {
             "clean": x,
             "noise": random_noise(x, epsilon, seed=seed + i, **options),
             "FGSM": fgsm(model, x, y, epsilon, **options),
             "BIM": bim(model, x, y, epsilon, step, iterations, **options),
             "PGD": pgd(model, x, y, epsilon, step, iterations, seed=seed + i, **options),
-            "BIM, wide ball": bim(model, x, y, wide, wide / 10, iterations, **options),
+            "BIM, wide ball": bim(model, x, y, width, width / 10, iterations, **options),
         }
         if baseline is not None:
-            made["transferred FGSM"] = fgsm(baseline, x, y, epsilon, **options)
-            made["transferred BIM"] = bim(baseline, x, y, epsilon, step, iterations, **options)
+            attacked["transferred FGSM"] = fgsm(baseline, x, y, epsilon, **options)
+            attacked["transferred BIM"] = bim(baseline, x, y, epsilon, step, iterations, **options)
         if decision_steps:
-            made["decision-based"] = boundary_attack(
+            attacked["decision-based"] = boundary_attack(
                 model, x, y, epsilon, steps=decision_steps, bounds=bounds, seed=seed
             )
-        part = {name: predictions(model, adversarial) == y for name, adversarial in made.items()}
-        part["no gradient"] = _without_gradient(model, x, y)
+        result = {name: predictions(model, adversarial) == y for name, adversarial in attacked.items()}
+        result["no gradient"] = _find_missing_gradients(model, x, y)
         for name, p in (("DeepFool ℓ2", 2.0), ("DeepFool ℓ∞", math.inf)):
-            part[name] = strength(deepfool(model, x, y, norm=p, steps=deepfool_steps, bounds=bounds), x, p)
-        parts.append(part)
-    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            result[name] = strength(deepfool(model, x, y, norm=p, steps=deepfool_steps, bounds=bounds), x, p)
+        batches.append(result)
+    joined = {name: torch.cat([result[name] for result in batches]) for name in batches[0]}
     strengths = {name: joined.pop(name)[joined["clean"]] for name in ("DeepFool ℓ2", "DeepFool ℓ∞")}
     no_gradient = joined.pop("no gradient").double().mean().item()
     return RobustnessReport(
@@ -113,7 +113,7 @@ def robustness(
 
 @dataclass(frozen=True, repr=False)
 class RobustnessReport(Report):
-    """Accuracy under each attack, DeepFool strengths of images answered right, the share without a usable gradient.
+    """Accuracy under each attack, DeepFool strengths of correctly classified images, share of images without a usable gradient.
 
     >>> strengths = {"DeepFool ℓ2": torch.tensor([0.1, 0.3])}
     >>> accuracy = {"clean": 1.0, "noise": 1.0, "FGSM": 0.2, "BIM": 0.5, "PGD": 0.5, "BIM, wide ball": 0.0}
@@ -144,12 +144,12 @@ class RobustnessReport(Report):
                 checks[f"{name} is stronger than every attack with the model's own gradient"] = (
                     a[name] < white - TOLERANCE
                 )
-        return [text for text, found in checks.items() if found]
+        return [text for text, is_sign in checks.items() if is_sign]
 
     def figures(self) -> list[Figure]:
-        """Return accuracies, median DeepFool strengths, the share without gradient, and the findings as one text."""
+        """Return accuracies, median DeepFool strengths, the share of images without a gradient, and the findings as text."""
         rates = {**self.accuracy, "no gradient": self.no_gradient}
-        figures = [Figure.of(name, self._rate(rate), count=self.images) for name, rate in rates.items()]
+        figures = [Figure.of(name, self._add_interval(rate), count=self.images) for name, rate in rates.items()]
         figures += [
             Figure(f"median {name}", s.double().median().item(), "pixel units", count=len(s))
             for name, s in self.strengths.items()
@@ -161,13 +161,13 @@ class RobustnessReport(Report):
         ]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the accuracy under every attack with its 95 % interval."""
-        intervals = {name: self._rate(rate).interval for name, rate in self.accuracy.items()}
+        """Draw the accuracy under each attack with its 95 % interval."""
+        intervals = {name: self._add_interval(rate).interval for name, rate in self.accuracy.items()}
         return plots.plot_bars(
             self.accuracy, intervals=intervals, xlabel="accuracy", limits=(0, 1), title=self.title, ax=ax
         )
 
-    def _rate(self, rate: float) -> Measurement:
+    def _add_interval(self, rate: float) -> Measurement:
         return wilson(round(rate * self.images), self.images)
 
 
@@ -182,12 +182,12 @@ def transfer(
     """Measure the black-box accuracy of ``target`` on images attacked with the gradient of ``source`` (C.1.3, table 4.8).
 
     Args:
-        source: The network that is attacked.
-        target: The network that is measured.
-        images: Images within the attack's bounds.
+        source: Network whose gradient the attack uses.
+        target: Network whose accuracy is measured.
+        images: Images within the bounds of the attack.
         labels: Their classes.
-        attack: A function such as :func:`fgsm`, :func:`bim` or :func:`pgd`.
-        options: What else the attack takes, such as ``epsilon``.
+        attack: Attack function: :func:`fgsm`, :func:`bim`, :func:`pgd` or another one with their arguments.
+        options: Further arguments of the attack, for example ``epsilon``.
 
     >>> source, target = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
     >>> source.weight.data, target.weight.data = torch.eye(2), 2 * torch.eye(2)
@@ -208,21 +208,22 @@ def boundary_attack(
     bounds: Bounds = (0.0, 1.0),
     seed: int = 0,
 ) -> Float[Tensor, "n ..."]:
-    """Attack by HopSkipJump of foolbox in ℓ∞, which needs decisions only; images that it cannot fool within ``epsilon`` stay clean.
+    """Attack with foolbox's HopSkipJump in ℓ∞, which uses decisions only.
 
-    Needs foolbox: ``pip install 'torch-hypersphere[attacks]'``. Each of ``steps`` costs some hundred
-    evaluations of the model.
+    Images for which it finds no adversarial image within ``epsilon`` are returned unchanged. Needs foolbox:
+    ``pip install 'torch-hypersphere[attacks]'``. Each of ``steps`` needs a few hundred evaluations of the model.
     """
     foolbox = require("foolbox", "attacks")
     with evaluation_mode(model), torch.random.fork_rng():
         torch.manual_seed(seed)
         attack = foolbox.attacks.HopSkipJumpAttack(steps=steps, constraint="linf")
         wrapped = foolbox.PyTorchModel(model, bounds=bounds, device=images.device)
-        _, made, fooled = attack(wrapped, images, labels, epsilons=[epsilon])
-    return torch.where(fooled[0].view(-1, *[1] * (images.ndim - 1)), made[0], images)
+        _, adversarial, fooled = attack(wrapped, images, labels, epsilons=[epsilon])
+    return torch.where(fooled[0].view(-1, *[1] * (images.ndim - 1)), adversarial[0], images)
 
 
-def _without_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def _find_missing_gradients(model: nn.Module, x: Tensor, y: Tensor) -> Bool[Tensor, "n"]:
+    """Return which images have a gradient that is zero or not finite."""
     with evaluation_mode(model):
         gradient = input_gradient(model, x, y).flatten(1)
     return (gradient == 0).all(1) | ~gradient.isfinite().all(1)

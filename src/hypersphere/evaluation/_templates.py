@@ -1,4 +1,4 @@
-"""One feature for several images of a person: the templates of YTF and IJB."""
+"""Templates, which combine the features of several images of a person, as in YTF and IJB."""
 
 from typing import Literal, NamedTuple
 
@@ -11,10 +11,10 @@ from .ranking import check_ids
 
 
 class Templates(NamedTuple):
-    """Unit features ``(identities, d)`` of the ``ids`` in ascending order, each made of ``counts`` images.
+    """Unit features ``(templates, d)``, their ``ids`` in ascending order, and their numbers of images ``counts``.
 
-    >>> made = templates(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), torch.tensor([7, 7, 3]))
-    >>> made.ids.tolist(), made.counts.tolist(), made.features.shape
+    >>> combined = templates(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), torch.tensor([7, 7, 3]))
+    >>> combined.ids.tolist(), combined.counts.tolist(), combined.features.shape
     ([3, 7], [1, 2], torch.Size([2, 2]))
     """
 
@@ -30,21 +30,21 @@ def templates(
     *,
     quality: Float[Tensor, "n"] | None = None,
 ) -> Templates:
-    r"""Combine the features that share an id (the frames of a video, the photographs of a person) into one of length 1.
+    r"""Combine all features with the same id (frames of a video, photographs of a person) into one unit feature.
 
     Args:
         features: Features ``(n, d)`` of images.
-        ids: The template each image belongs to, integers; in a verification protocol, the number of the video.
+        ids: Template of each image, integers; in a video verification protocol, the number of the video.
         how: ``"mean"`` takes the mean of the directions x̂; ``"max"`` the largest value of each coordinate of x̂;
             ``"quality"`` the mean weighted by quality, Σ q x̂ / Σ q.
-        quality: A weight ≥ 0 for each image, for ``"quality"`` only; None takes the lengths of the features, which
-            margin heads with free features let grow with how recognizable an image is.
+        quality: Weight ≥ 0 of each image, for ``"quality"`` only. None uses the lengths of the features: margin heads
+            that do not normalize features give longer features to images that are easier to recognize.
 
     Returns:
-        :class:`Templates`; its features feed :func:`pair_scores`, :func:`identification` and the others.
+        :class:`Templates`, whose features can be passed to :func:`pair_scores`, :func:`identification` and other measures.
 
     Raises:
-        ValueError: If ``how`` is unknown, or quality is negative, not finite or zero throughout a template.
+        ValueError: If ``how`` is unknown, or quality is negative, not finite, or zero for all images of a template.
 
     >>> images = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
     >>> templates(images, torch.tensor([7, 7, 3])).features
@@ -60,20 +60,22 @@ def templates(
     if not features.isfinite().all():
         raise ValueError("features must be finite, got NaN or infinity")
     x = features.detach().to(torch.promote_types(features.dtype, torch.float32))
-    names, owner, counts = ids.unique(return_inverse=True, return_counts=True)
+    template_ids, owner, counts = ids.unique(return_inverse=True, return_counts=True)
     directions = normalize(x)
     index = owner[:, None].expand_as(directions)
     if how == "max":
-        pooled = directions.new_zeros(len(names), x.shape[1]).scatter_reduce_(
+        pooled = directions.new_zeros(len(template_ids), x.shape[1]).scatter_reduce_(
             0, index, directions, "amax", include_self=False
         )
     else:
-        weight = _weights(x, quality, owner, len(names)) if how == "quality" else torch.ones_like(x[:, 0])
-        pooled = directions.new_zeros(len(names), x.shape[1]).index_add_(0, owner, weight[:, None] * directions)
-    return Templates(normalize(pooled).to(features.dtype), names, counts)
+        weight = (
+            _compute_weights(x, quality, owner, len(template_ids)) if how == "quality" else torch.ones_like(x[:, 0])
+        )
+        pooled = directions.new_zeros(len(template_ids), x.shape[1]).index_add_(0, owner, weight[:, None] * directions)
+    return Templates(normalize(pooled).to(features.dtype), template_ids, counts)
 
 
-def _weights(x: Tensor, quality: Tensor | None, owner: Tensor, templates: int) -> Float[Tensor, "n"]:
+def _compute_weights(x: Tensor, quality: Tensor | None, owner: Tensor, templates: int) -> Float[Tensor, "n"]:
     weight = norm(x) if quality is None else quality.detach().to(x)
     if weight.shape != x.shape[:1] or not (weight.isfinite() & (weight >= 0)).all():
         raise ValueError(f"quality must be a finite number ≥ 0 for each of {len(x)} images, got {tuple(weight.shape)}")

@@ -1,4 +1,4 @@
-"""Verification of pairs: accuracy by k-fold protocol, EER, AUC and TAR at FAR."""
+"""Verification of pairs: accuracy over k folds, EER, AUC and TAR at FAR."""
 
 import functools
 import math
@@ -23,9 +23,9 @@ from .intervals import (
     Measure,
     Measurement,
     SortedTrials,
-    hull,
     mean_interval,
-    percentiles,
+    percentile_interval,
+    widen_interval,
     wilson,
 )
 from .ranking import QueryGallery
@@ -33,9 +33,9 @@ from .roc import Roc, check_pairs, sort_pairs, sorted_roc
 from .scoring import Score, score_pairs
 from .thresholds import DEFAULT_FARS, choose_accurate_threshold, choose_threshold
 
-MIN_IMPOSTORS = 1000  # scores whose precision decides how close above a score its threshold lies
-HIGHEST = 50_000  # different pairs of the highest scores that are all resampled
-SAMPLED = 50_000  # limit of pairs of each kind; more are sampled
+MIN_IMPOSTORS = 1000  # impostor scores from which the precision of the scores is determined
+HIGHEST_PAIRS = 50_000  # different pairs with the highest scores, which are all resampled
+MAX_SAMPLED_PAIRS = 50_000  # limit of same pairs, and of the remaining different pairs, in resamples
 
 
 def verification(
@@ -46,18 +46,18 @@ def verification(
     fold: Shaped[Tensor, "..."] | None = None,
     seed: int = 0,
 ) -> "VerificationReport":
-    r"""Evaluate scores of pairs ``(n,)`` against ``same`` ``(n,)``, boolean: higher scores mean the same identity.
+    r"""Evaluate scores of pairs ``(n,)`` against booleans ``same`` ``(n,)``; higher scores mean the same identity.
 
-    The accuracy of each fold uses the threshold that is best on the *other* folds (midway between two of their scores;
-    of several best ones the highest). Pairs are dealt into ``folds`` folds that hold both kinds in equal shares; the
-    deal depends on ``seed`` and on the set of pairs, not on their order. A protocol with its own folds (LFW) passes
-    the number of each pair's fold as ``fold`` ``(n,)``.
+    The accuracy of each fold uses the threshold with the highest accuracy on the *other* folds (midway between two scores;
+    the highest of several best thresholds). Pairs are assigned at random to ``folds`` folds with equal shares of same and
+    different pairs. The assignment depends on ``seed`` and on the set of pairs, not on their order. For a protocol with
+    fixed folds (LFW), pass the number of each pair's fold as ``fold`` ``(n,)``.
 
-    Scores ``(folds, n)``, as :func:`fold_scores` makes them, hold every pair once for each fold, in the order of the
-    fold numbers: row k scores all pairs by the transform that was fitted without fold k. The threshold of fold k is
-    then chosen on row k, as in the evaluation of SphereFace; every other figure uses each pair's score of its own fold.
+    Scores ``(folds, n)`` from :func:`fold_scores` contain one row per fold, in the order of the fold numbers: row k holds
+    the scores of all pairs by the transform fitted without fold k. The threshold of fold k is then chosen on row k, as in
+    the evaluation of SphereFace. All other figures use the score of each pair in the row of its fold.
 
-    Raises ``ValueError`` if a score is not finite, one kind of pair is missing, or shapes do not fit.
+    Raises ``ValueError`` if a score is not finite, there are no same or no different pairs, or shapes do not match.
 
     >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.35, 0.4, 0.3, 0.2, 0.1])
     >>> same = torch.tensor([True, True, True, True, False, False, False, False])
@@ -67,29 +67,29 @@ def verification(
     """
     rows = None
     if scores.ndim == 2:
-        fold, rows = _check_rows(scores, same, fold), scores
+        fold, rows = _check_row_folds(scores, same, fold), scores
         scores = rows.gather(0, fold[None]).squeeze(0)
     scores, same = check_pairs(scores, same)
     if fold is None:
         if folds < 2:
             raise ValueError(f"folds must be an integer ≥ 2, got {folds!r}")
         scores, same = sort_pairs(scores, same)
-        fold = deal(same, folds, seed) if len(scores) >= folds else None
+        fold = assign_folds(same, folds, seed) if len(scores) >= folds else None
     else:
         fold = _check_fold(fold, scores)
-        columns = () if rows is None else (_finite_rows(rows).T,)
-        scores, same, fold, *moved = sort_pairs(scores, same, fold, *columns)
-        rows = moved[0].T if moved else None
+        columns = () if rows is None else (_check_row_scores(rows).T,)
+        scores, same, fold, *sorted_columns = sort_pairs(scores, same, fold, *columns)
+        rows = sorted_columns[0].T if sorted_columns else None
         folds = int(fold.max()) + 1
     return VerificationReport(sorted_roc(scores, same), scores, same, fold, folds, rows)
 
 
 @dataclass(frozen=True, repr=False)
 class VerificationReport(Report):
-    """The result of :func:`verification`; its pairs go from the highest score down.
+    """The result of :func:`verification`, with pairs in descending order of their scores.
 
-    ``rows`` ``(folds, n)`` are the scores of all pairs by each fold's transform, None where one score serves all folds.
-    Figures are computed when asked for.
+    ``rows`` ``(folds, n)`` are the scores of all pairs by the transform of each fold; None if all folds use the same scores.
+    Figures are computed on access.
 
     >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.35, 0.4, 0.3, 0.2, 0.1])
     >>> report = verification(scores, torch.arange(8) < 4, folds=4)
@@ -117,22 +117,23 @@ class VerificationReport(Report):
 
     @cached_property
     def accuracies(self) -> Float[Tensor, "folds"]:
-        """The accuracy of each fold at the threshold of the others."""
+        """Accuracy of each fold at the threshold chosen on the other folds."""
         if self.fold is None:
             raise ValueError(
                 f"folds must be at most the number of pairs, got {self.folds} folds of {len(self.scores)} pairs"
             )
         accuracies = []
         for i in range(self.folds):
-            held = self.fold == i
+            held_out = self.fold == i
             if self.rows is None:
-                threshold = choose_accurate_threshold(self.scores, self.same, ~held)
+                threshold = choose_accurate_threshold(self.scores, self.same, ~held_out)
             else:
-                threshold = choose_accurate_threshold(*sort_pairs(self.rows[i][~held], self.same[~held]))
-            # The scores descend, so the accepted pairs are the first ones.
-            accepted = len(self.scores) - int(torch.searchsorted(self._sort_scores, threshold))
-            right = (held & self.same)[:accepted].count_nonzero() + (held & ~self.same)[accepted:].count_nonzero()
-            accuracies.append(right.double() / held.count_nonzero())
+                threshold = choose_accurate_threshold(*sort_pairs(self.rows[i][~held_out], self.same[~held_out]))
+            # Scores are in descending order, so the accepted pairs come first.
+            accepted = len(self.scores) - int(torch.searchsorted(self._ascending_scores, threshold))
+            correct = (held_out & self.same)[:accepted].count_nonzero()
+            correct += (held_out & ~self.same)[accepted:].count_nonzero()
+            accuracies.append(correct.double() / held_out.count_nonzero())
         return torch.stack(accuracies)
 
     @property
@@ -148,19 +149,19 @@ class VerificationReport(Report):
     def tar(self, far: float, confidence: float = 0.95) -> Measurement:
         """Return the true accept rate at the lowest threshold whose false accept rate is at most ``far``.
 
-        The interval is Wilson's over the same pairs at that threshold; the threshold's own uncertainty is not in it.
+        The interval is Wilson's over the same pairs at that threshold; it does not include the uncertainty of the threshold.
         Raises ``ValueError`` if there are fewer than 1/far different pairs.
         """
         point = self.roc.at_far(far)
         return wilson(int(self.roc.accepted_same[point]), self.roc.positives, confidence)
 
     def threshold(self, far: float) -> float:
-        """Return the threshold behind :meth:`tar`."""
+        """Return the threshold that :meth:`tar` uses."""
         highest = self._impostors[: max(math.ceil(far * len(self._impostors)) + 2, MIN_IMPOSTORS)]
         return choose_threshold(highest, far=far, total=len(self._impostors)).threshold
 
     @cached_property
-    def _sort_scores(self) -> Float[Tensor, "n"]:
+    def _ascending_scores(self) -> Float[Tensor, "n"]:
         return self.scores.flip(0)
 
     @cached_property
@@ -169,7 +170,7 @@ class VerificationReport(Report):
         return self.scores[~self.same]
 
     def figures(self) -> list[Figure]:
-        """Return accuracy, EER, AUC, and TAR with its threshold at every power of ten of FAR that is resolved."""
+        """Return accuracy, EER, AUC, and TAR with its threshold at FARs of 10⁻¹ to 10⁻⁶ that the pairs resolve."""
         figures = [
             Figure("same pairs", self.roc.positives, "pairs"),
             Figure("different pairs", self.roc.negatives, "pairs"),
@@ -198,11 +199,11 @@ def rate_figures(
     """Return EER, AUC, and TAR with its threshold for each FAR that the pairs resolve.
 
     Args:
-        roc: The counts of accepted pairs.
+        roc: Counts of accepted pairs.
         fars: False accept rates.
         threshold_at: Returns the threshold for a false accept rate.
-        unit: The unit of scores. A threshold that is a ``"cosine"`` is also given as an angle in degrees.
-        intervals: Makes the intervals over identities; without it pairs are taken for independent.
+        unit: Unit of the scores. If it is ``"cosine"``, thresholds are also returned as angles in degrees.
+        intervals: Intervals over identities; None treats pairs as independent.
     """
     pairs, resolved = roc.positives + roc.negatives, roc.resolve_fars(fars)
     eer, auc = roc.eer, roc.auc
@@ -221,18 +222,18 @@ def rate_figures(
     return figures
 
 
-def deal(same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:
-    """Return a fold for every pair, both kinds in equal shares.
+def assign_folds(same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:
+    """Assign every pair to a random fold, with equal shares of same and different pairs per fold.
 
-    It is a random deal of *sorted* pairs, so that the order in which they came is no matter.
+    Pass *sorted* pairs, so that the result does not depend on their original order.
     """
     stream = Stream(seed, FOLD)
     fold = torch.empty(len(same), dtype=torch.long, device=same.device)
-    dealt = 0
+    assigned = 0
     for kind in (~same, same):
         count = int(kind.sum())
-        fold[kind] = (stream.permutation(count) + dealt).to(same.device) % folds
-        dealt += count
+        fold[kind] = (stream.permutation(count) + assigned).to(same.device) % folds
+        assigned += count
     return fold
 
 
@@ -247,8 +248,8 @@ def _check_fold(fold: Tensor, scores: Tensor) -> Tensor:
     return fold
 
 
-def _check_rows(scores: Tensor, same: Tensor, fold: Tensor | None) -> Tensor:
-    """Return the row of each pair for scores ``(folds, n)``."""
+def _check_row_folds(scores: Tensor, same: Tensor, fold: Tensor | None) -> Tensor:
+    """Return the fold of each pair, which is its row in scores ``(folds, n)``; raise ``ValueError`` if shapes do not match."""
     if fold is None or same.shape != scores.shape[1:]:
         raise ValueError(
             f"scores (folds, n) need same and fold of shape (n,), got {tuple(scores.shape)}, {tuple(same.shape)} and "
@@ -260,26 +261,26 @@ def _check_rows(scores: Tensor, same: Tensor, fold: Tensor | None) -> Tensor:
     return fold
 
 
-def _finite_rows(rows: Float[Tensor, "folds n"]) -> Float[Tensor, "folds n"]:
-    """Return the scores of all folds in float64; raise a ``ValueError`` if one is not finite."""
+def _check_row_scores(rows: Float[Tensor, "folds n"]) -> Float[Tensor, "folds n"]:
+    """Return the scores of all folds in float64; raise ``ValueError`` if a score is not finite."""
     if not rows.isfinite().all():
         raise ValueError(f"scores must be finite, got {int((~rows.isfinite()).sum())} that are not")
     return rows.detach().double() + 0.0
 
 
 class PairIntervals:
-    """95 % intervals of rates of pairs, with identities drawn anew.
+    """95 % intervals of rates of pairs, from resamples of identities.
 
-    In a resample a pair of one identity counts as often as that was drawn, a pair of two the product of both. An interval
-    is never narrower than that of independent pairs. Trials that have one identity each, such as probes before a gallery,
-    count as often as theirs was drawn.
+    In a resample, the weight of a same pair, or of a trial with a single identity (a probe before a gallery), is the number
+    of times its identity was drawn. The weight of a different pair is the product of the numbers of its two identities. An
+    interval is never narrower than that of independent pairs.
 
     Args:
-        scores: A score for each pair.
-        same: Whether it is of one identity.
-        identities: Its two identities, or the one of each trial.
-        base: How many pairs it stands for, where some were drawn of many.
-        resamples: How many resamples are drawn.
+        scores: Score of each pair.
+        same: Whether each pair is of one identity.
+        identities: The two identities of each pair, or the identity of each trial.
+        base: Number of pairs that each pair represents, if the pairs are a sample.
+        resamples: Number of resamples.
         seed: Seed of the resamples.
 
     >>> labels = torch.arange(20).repeat_interleave(4)
@@ -305,39 +306,42 @@ class PairIntervals:
         self.trials = SortedTrials(scores, same, base)
         self.identities = Identities(identities, resamples=resamples, seed=seed)
 
-    def of(self, measure: Measure, alone: Measurement, far: float = 0.0) -> Measurement:
+    def of(self, measure: Measure, independent: Measurement, far: float = 0.0) -> Measurement:
         """Return a measure of all pairs with its interval over identities.
 
         Args:
             measure: ``"eer"``, ``"auc"``, or ``"tar"`` at ``far``.
-            alone: The measure of all pairs with the interval of independent pairs, which is returned as it is where fewer
-                than half of the resamples hold both kinds of pairs.
-            far: The false accept rate of ``"tar"``.
+            independent: The measure with the interval of independent pairs. It is returned unchanged if fewer than half of
+                the resamples contain both same and different pairs.
+            far: False accept rate of ``"tar"``.
         """
-        return self._add_interval(alone, self._curves.measure(measure, far), self._whole.measure(measure, far).item())
+        center = self._full_curve.measure(measure, far).item()
+        return self._add_interval(independent, self._resampled_curves.measure(measure, far), center)
 
-    def acceptance_rate(self, threshold: float, alone: Measurement, *, same: bool) -> Measurement:
-        """Return the share of pairs of one kind whose score is at least ``threshold``, likewise."""
+    def acceptance_rate(self, threshold: float, independent: Measurement, *, same: bool) -> Measurement:
+        """Return the share of same (or different) pairs with a score ≥ ``threshold``, with its interval over identities."""
         below = (self.trials.scores < threshold).long()
-        rows = self.identities.sums(self.trials, below, 2, same=same)
+        rows = self.identities.sum_weights(self.trials, below, 2, same=same)
         kind = self.trials.same == same
         base = torch.ones_like(self.trials.scores) if self.trials.base is None else self.trials.base
         center = float((base * (1 - below))[kind].sum() / base[kind].sum())
-        return self._add_interval(alone, rows[:, 0] / rows.sum(1), center)
+        return self._add_interval(independent, rows[:, 0] / rows.sum(1), center)
 
     @functools.cached_property
-    def _curves(self) -> Curves:
+    def _resampled_curves(self) -> Curves:
         return self.trials.resample(self.identities)
 
     @functools.cached_property
-    def _whole(self) -> Curves:
-        return self.trials.curve(torch.ones(1, len(self.trials.scores), device=self.trials.scores.device), thin=True)
+    def _full_curve(self) -> Curves:
+        once = torch.ones(1, len(self.trials.scores), device=self.trials.scores.device)
+        return self.trials.curve(once, selected=True)
 
-    def _add_interval(self, alone: Measurement, rows: Float[Tensor, "r"], center: float) -> Measurement:
+    def _add_interval(self, independent: Measurement, rows: Float[Tensor, "r"], center: float) -> Measurement:
         kept = rows[rows.isfinite()]
         if len(kept) < self.identities.resamples / 2:
-            return alone
-        return hull(percentiles(float(alone), kept, self.identities.count, center), alone)
+            return independent
+        resampled = percentile_interval(float(independent), kept, self.identities.count, center)
+        return widen_interval(resampled, independent)
 
 
 def resample_pairs(
@@ -350,31 +354,31 @@ def resample_pairs(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> PairIntervals:
-    """Return the intervals of the rates of all pairs, which :func:`all_pairs` has counted with ``highest=HIGHEST``.
+    """Return intervals for the rates of all pairs in ``counted``, from :func:`all_pairs` with ``highest=HIGHEST_PAIRS``.
 
-    At most ``SAMPLED`` pairs of one identity are resampled, drawn at random where there are more. Of pairs of two, those
-    of the highest scores are resampled all, because low rates of false accepts are about them, and of the others as many
-    as are drawn stand for the rest.
+    Resamples use at most ``MAX_SAMPLED_PAIRS`` random same pairs and all different pairs in ``counted.highest``, which
+    determine low false accept rates. A random sample of the remaining different pairs represents all of them, by its
+    ``base`` weights.
     """
     same, high = counted.same, counted.highest
-    if len(same.scores) > SAMPLED:
-        rows = Stream(seed, PAIR, 1).distinct(SAMPLED, len(same.scores)).to(labels.device)
+    if len(same.scores) > MAX_SAMPLED_PAIRS:
+        rows = Stream(seed, PAIR, 1).distinct(MAX_SAMPLED_PAIRS, len(same.scores)).to(labels.device)
         same = type(same)(*(column[rows] for column in same))
     first, second, scores = [same.first, high.first], [same.second, high.second], [same.scores, high.scores]
     base = [torch.ones_like(same.scores), torch.ones_like(high.scores)]
-    rest = counted.roc.negatives - len(high.scores)
-    if rest > 0:
+    remaining = counted.roc.negatives - len(high.scores)
+    if remaining > 0:
         sizes = labels.unique(return_counts=True)[1]
         different = (len(labels) ** 2 - int(sizes.square().sum())) // 2
-        some = pairs(labels.cpu(), 0, min(SAMPLED, different), seed=seed)
-        index = torch.stack([some.first, some.second], 1).to(labels.device)
+        drawn = pairs(labels.cpu(), 0, min(MAX_SAMPLED_PAIRS, different), seed=seed)
+        index = torch.stack([drawn.first, drawn.second], 1).to(labels.device)
         index = index[sides.are_compared(index[:, 0], index[:, 1])]
         values = score_pairs(score, score.rows(features), index).round(decimals=12)
         below = values < high.scores[-1]
         index, values = index[below], values[below]
         if len(values):
             first, second, scores = [*first, index[:, 0]], [*second, index[:, 1]], [*scores, values]
-            base.append(torch.full_like(values, rest / len(values)))
+            base.append(torch.full_like(values, remaining / len(values)))
     kinds = torch.cat([torch.full_like(part, i == 0, dtype=torch.bool) for i, part in enumerate(scores)])
     identities = labels[torch.stack([torch.cat(first), torch.cat(second)], 1)]
     return PairIntervals(torch.cat(scores), kinds, identities, torch.cat(base), resamples=resamples, seed=seed)

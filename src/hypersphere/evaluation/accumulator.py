@@ -1,4 +1,4 @@
-"""Verification of more pairs than fit in one batch of scores."""
+"""Verification of pairs that are scored in batches."""
 
 import torch
 from jaxtyping import Shaped
@@ -9,11 +9,10 @@ from .roc import check_pairs
 
 
 class VerificationAccumulator:
-    """A streaming version of :func:`verification`: ``update`` with batches, then ``compute`` the same report.
+    """A streaming version of :func:`verification`: call ``update`` with batches, then ``compute`` for the same report.
 
-    Every score is kept, in its own dtype on the CPU: 5 bytes a float32 pair (13 with ``fold``), 5 GB for 10⁹ pairs.
-    Nothing is binned, so the result is exact, and it does not depend on how the pairs were cut into batches or in what
-    order they came.
+    All scores are stored in their dtype on the CPU: 5 bytes per float32 pair (13 with ``fold``), 5 GB for 10⁹ pairs.
+    The result is exact and does not depend on the batches or on the order of the pairs.
 
     >>> scores, same = torch.rand(100), torch.rand(100) < 0.5
     >>> stream = VerificationAccumulator()
@@ -32,19 +31,19 @@ class VerificationAccumulator:
     def update(
         self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], fold: Shaped[Tensor, "..."] | None = None
     ) -> None:
-        """Add pairs; ``fold`` is given with every batch or with none. A refused batch changes nothing."""
+        """Add pairs, with ``fold`` for every batch or for none. A rejected batch leaves the accumulator unchanged."""
         if self._scores and (fold is None) == bool(self._fold):
             raise ValueError("fold must be given with every batch or with none")
         if fold is not None and fold.shape != scores.shape:
             raise ValueError(f"fold must have the shape of scores {tuple(scores.shape)}, got {tuple(fold.shape)}")
-        check_pairs(scores, same, both_kinds=False)  # a batch may contain a single kind of pairs
+        check_pairs(scores, same, both_kinds=False)  # a batch may contain only same or only different pairs
         self._scores.append(scores.detach().cpu())
         self._same.append(same.detach().cpu().bool())
         if fold is not None:
             self._fold.append(fold.detach().cpu())
 
     def merge(self, other: "VerificationAccumulator") -> None:
-        """Add all pairs of another accumulator (of another process or shard)."""
+        """Add all pairs of another accumulator, for example of another process or shard."""
         for i, (scores, same) in enumerate(zip(other._scores, other._same, strict=True)):
             self.update(scores, same, other._fold[i] if other._fold else None)
 

@@ -25,9 +25,9 @@ def fgsm(
     bounds: Bounds = (0.0, 1.0),
     loss: Loss = F.cross_entropy,
 ) -> Float[Tensor, "n ..."]:
-    r"""Attack by one step that increases the loss: x̃ = clip(x + ε·sign ∇ₓ J(x, y)), so that ‖x̃ − x‖_∞ ≤ ε (C.1.2).
+    r"""Attack with one step that increases the loss: x̃ = clip(x + ε·sign ∇ₓ J(x, y)), so that ‖x̃ − x‖_∞ ≤ ε (C.1.2).
 
-    Every attack runs the model in evaluation mode and restores the mode of each module; parameters receive no gradient.
+    All attacks run the model in evaluation mode and restore the mode of each module. Parameters receive no gradient.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)
@@ -49,10 +49,10 @@ def bim(
     loss: Loss = F.cross_entropy,
     start: Float[Tensor, "n ..."] | None = None,
 ) -> Float[Tensor, "n ..."]:
-    r"""Attack by the basic iterative method: ``iterations`` signed steps of length ``step``.
+    r"""Attack with the basic iterative method: ``iterations`` signed gradient steps of length ``step``.
 
-    Each step is clipped back into the ball and the bounds. ``start`` is where the steps begin; None begins
-    at the images themselves.
+    After each step the image is clipped to the ball and to the bounds. ``start`` is the starting point, by default the
+    images.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)
@@ -84,9 +84,9 @@ def pgd(
     bounds: Bounds = (0.0, 1.0),
     loss: Loss = F.cross_entropy,
 ) -> Float[Tensor, "n ..."]:
-    """Attack by :func:`bim` from uniformly random points of the ball.
+    """Attack with :func:`bim` from uniformly random points of the ball.
 
-    Of several ``restarts`` the first that fools the model is kept, or the last if none does.
+    For each image, the result is that of the first of ``restarts`` attacks that fools the model, or of the last.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)
@@ -112,9 +112,9 @@ def random_noise(
     seed: int = 0,
     index: int = 0,
 ) -> Float[Tensor, "n ..."]:
-    """Return a uniformly random point of each image's ball: an attack without gradient, which should be the weakest.
+    """Return a uniformly random point of the ball of each image: an attack without gradient, which should be the weakest.
 
-    The noise depends on ``seed``, ``index`` and the shape alone; another ``index`` gives other noise.
+    The noise depends only on ``seed``, ``index`` and the shape.
 
     >>> images = torch.full((2, 3), 0.5)
     >>> noisy = random_noise(images, epsilon=0.1)
@@ -138,8 +138,8 @@ def adversarial_loss(
 ) -> Float[Tensor, ""]:
     r"""Return the loss of FGSM adversarial training: (1 − weight)·J(x, y) + weight·J(x̃, y), with the FGSM image x̃ of the current model.
 
-    The images are made in evaluation mode (BatchNorm's statistics do not move for them); the loss is taken in the
-    model's own mode, and its gradient does not flow through the making of x̃.
+    x̃ is computed in evaluation mode, without an update of BatchNorm statistics. The loss is computed in the current mode of
+    the model. x̃ is treated as a constant in its gradient.
 
     >>> model, images, labels = torch.nn.Linear(4, 2), torch.rand(8, 4), torch.arange(8) % 2
     >>> loss = adversarial_loss(model, images, labels, epsilon=0.1)
@@ -154,23 +154,23 @@ def adversarial_loss(
 
 
 def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: Loss = F.cross_entropy) -> Tensor:
-    """Return ∇ₓ J; parameters and other inputs of the graph receive no gradient."""
+    """Return ∇ₓ J. Parameters and other inputs of the graph receive no gradient."""
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
-        # Per-sample sums: a mean would scale the gradient by the batch size and underflow in half precision.
+        # A mean over the batch would divide the gradient by the batch size and underflow in half precision.
         (gradient,) = torch.autograd.grad(loss(model(x), labels) * len(x), x)
     return gradient
 
 
 @torch.no_grad()
 def predictions(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tensor, "n"]:
-    """Return the class with the highest logit of each image, in evaluation mode."""
+    """Return the predicted class of each image in evaluation mode."""
     with evaluation_mode(model):
         return torch.cat([model(part).argmax(1) for part in images.split(batch)])
 
 
 def check_images(images: Tensor, epsilon: float, bounds: Bounds) -> None:
-    """Raise if images lie outside their bounds, or if the ball or the bounds are empty."""
+    """Raise ``ValueError`` if images lie outside their bounds, or if the ball or the bounds are empty."""
     low, high = bounds
     if not low < high or not epsilon > 0:
         raise ValueError(f"epsilon must be > 0 and bounds increasing, got {epsilon!r} and {bounds!r}")

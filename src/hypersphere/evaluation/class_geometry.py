@@ -1,4 +1,4 @@
-"""Angles within classes and between classes of features."""
+"""Angles of features within and between classes."""
 
 import math
 from typing import NamedTuple
@@ -36,57 +36,58 @@ def angular_fisher_score(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"
     >>> angular_fisher_score(x, torch.tensor([0, 0, 1, 1]))
     tensor(0.0169)
     """
-    features, classes, counts = _classes(features, labels)
-    means = _means(features, classes, counts)
+    features, classes, counts = _number_classes(features, labels)
+    means = _compute_means(features, classes, counts)
     within = (1 - cosine(features, means[classes])).sum()
     between = (counts * (1 - cosine(means, features.mean(0)))).sum()
     return within / between
 
 
 def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, margin: bool = True) -> ClassAngles:
-    r"""Measure the width of classes, the distances between them, and the margin, as angles (2.3.5, figure 2.10).
+    r"""Measure the width of classes, the distances between them, and the margin as angles (2.3.5, figure 2.10).
 
-    A class's center is the mean of the directions of its features.
+    The center of a class is the mean of the directions of its features.
 
     - ``intra``: mean angle between a feature and the center of its class;
     - ``inter``: mean angle between the centers of two different classes;
-    - ``nearest``: the smallest such angle;
-    - ``margin``: the smallest angle between features of different classes less the largest between features of one
-      class. Positive is the criterion of 2.3.5: every feature is nearer to all of its own class than to any of another.
-      It looks at all pairs; ``margin=False`` leaves it out (NaN), and the rest costs time in proportion to n.
+    - ``nearest``: smallest angle between the centers of two different classes;
+    - ``margin``: smallest angle between features of different classes minus largest angle between features of one class.
+      If it is positive, the criterion of 2.3.5 holds: every feature is nearer to all features of its class than to any
+      feature of another class. It needs all pairs; ``margin=False`` skips it (NaN), and the time is then linear in n.
 
     >>> x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
     >>> round(class_angles(x, torch.tensor([0, 0, 1, 1])).margin, 4)
     1.1721
     """
-    features, classes, counts = _classes(features, labels)
-    centers = _means(normalize(features), classes, counts)
+    features, classes, counts = _number_classes(features, labels)
+    centers = _compute_means(normalize(features), classes, counts)
     between = angle(centers, centers, pairwise=True)[~torch.eye(len(centers), dtype=torch.bool, device=features.device)]
-    widest, closest = _extremes(features, classes) if margin else (math.nan, math.nan)
+    widest, closest = _find_extreme_angles(features, classes) if margin else (math.nan, math.nan)
     return ClassAngles(
         angle(features, centers[classes]).mean().item(), between.mean().item(), between.min().item(), closest - widest
     )
 
 
-def _extremes(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float, float]:
+def _find_extreme_angles(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float, float]:
     """Return the largest angle within a class and the smallest between classes, computed in chunks of rows.
 
-    Cosines choose the two partners of each feature, which is one product of matrices; only their angles are computed.
+    A matrix of cosines selects the farthest feature of the same class and the nearest feature of another class. Only the
+    angles to these two features are computed.
     """
     directions = normalize(features)
     widest, closest = 0.0, math.pi
     for start in range(0, len(features), rows):
         cosines = directions[start : start + rows] @ directions.T
         same = classes[start : start + rows, None] == classes
-        own, other = cosines.masked_fill(~same, 2).argmin(1), cosines.masked_fill_(same, -2).argmax(1)
-        some = features[start : start + rows]
-        widest = max(widest, angle(some, features[own]).max().item())
-        closest = min(closest, angle(some, features[other]).min().item())
+        farthest, nearest = cosines.masked_fill(~same, 2).argmin(1), cosines.masked_fill_(same, -2).argmax(1)
+        chunk = features[start : start + rows]
+        widest = max(widest, angle(chunk, features[farthest]).max().item())
+        closest = min(closest, angle(chunk, features[nearest]).min().item())
     return widest, closest
 
 
-def _classes(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return features in float32 or better, classes numbered from 0 without gaps, and their sizes."""
+def _number_classes(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return features in float32 or better, classes numbered from 0 without gaps, and the sizes of the classes."""
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise ValueError(f"features (n, d) need n labels, got {tuple(features.shape)} and {tuple(labels.shape)}")
     names, classes, counts = labels.unique(return_inverse=True, return_counts=True)
@@ -95,6 +96,6 @@ def _classes(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return features.to(torch.promote_types(features.dtype, torch.float32)), classes, counts
 
 
-def _means(vectors: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
+def _compute_means(vectors: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
     sums = vectors.new_zeros(len(counts), vectors.shape[1]).index_add_(0, classes, vectors)
     return sums / counts.unsqueeze(-1)

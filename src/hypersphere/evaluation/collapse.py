@@ -1,4 +1,4 @@
-"""Neural collapse: measures of how close features and classifier are to a simplex with one point per class (NC1–NC4)."""
+"""Measures of neural collapse: how close features and classifier are to a simplex with one vertex per class (NC1–NC4)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +18,16 @@ def neural_collapse(
     weight: Float[Tensor, "c d"] | None = None,
     bias: Float[Tensor, "c"] | None = None,
 ) -> "CollapseReport":
-    r"""Compute the four measures of neural collapse in float64; all are 0 if the collapse is complete.
+    r"""Compute the four measures of neural collapse in float64; all are 0 at complete collapse.
 
-    With class means μ_c, their mean μ_G, M = rows μ_c − μ_G, within-class covariance Σ_W and Σ_B = MᵀM/C:
-    NC1 = tr(Σ_W Σ_B⁺)/C (variability); NC2 norms = std/mean of ‖μ_c − μ_G‖, and NC2 angles = mean over pairs of
-    |cos + 1/(C − 1)| (simplex); NC3 = ‖W/‖W‖_F − M/‖M‖_F‖_F² (self-duality); NC4 = the share of features for which
-    the classifier and the nearest class mean disagree. NC3 and NC4 need the classifier's ``weight``.
+    With class means μ_c, their mean μ_G, M with rows μ_c − μ_G, within-class covariance Σ_W and Σ_B = MᵀM/C:
+
+    - NC1 = tr(Σ_W Σ_B⁺)/C (variability);
+    - NC2 norms = std/mean of ‖μ_c − μ_G‖, and NC2 angles = mean of |cos + 1/(C − 1)| over pairs of classes (simplex);
+    - NC3 = ‖W/‖W‖_F − M/‖M‖_F‖_F² (self-duality);
+    - NC4 = the share of features for which the classifier and the nearest class mean predict different classes.
+
+    NC3 and NC4 need the ``weight`` of the classifier.
 
     >>> simplex = torch.eye(3) - 1 / 3
     >>> report = neural_collapse(simplex.repeat(4, 1), torch.arange(3).repeat(4), weight=simplex)
@@ -42,15 +46,15 @@ def neural_collapse(
         raise ValueError(f"labels must name at least two classes, got {count}")
     x = features.detach().double()
     means = x.new_zeros(count, x.shape[1]).index_add_(0, owner, x) / owner.bincount()[:, None]
-    spread, centerd = x - means[owner], means - means.mean(0)
-    # tr(Σ_W Σ_B⁺) without forming Σ_W: project the spread onto Σ_B's own axes.
-    values, vectors = torch.linalg.eigh(centerd.T @ centerd / count)
+    deviations, centered = x - means[owner], means - means.mean(0)
+    # tr(Σ_W Σ_B⁺) without forming Σ_W: project the within-class deviations onto the eigenvectors of Σ_B.
+    values, vectors = torch.linalg.eigh(centered.T @ centered / count)
     kept = values > values[-1] * 1e-10
-    nc1 = ((spread @ vectors[:, kept]).square().mean(0) / values[kept]).sum().item() / count
-    lengths = norm(centerd)
+    nc1 = ((deviations @ vectors[:, kept]).square().mean(0) / values[kept]).sum().item() / count
+    lengths = norm(centered)
     off = ~torch.eye(count, dtype=torch.bool, device=x.device)
-    nc2 = (cosine(centerd, centerd, pairwise=True)[off] + 1 / (count - 1)).abs().mean().item()
-    nc3, nc4 = _classifier(x, means, centerd, classes, weight, bias)
+    nc2 = (cosine(centered, centered, pairwise=True)[off] + 1 / (count - 1)).abs().mean().item()
+    nc3, nc4 = _compare_classifier(x, means, centered, classes, weight, bias)
     return CollapseReport(nc1, (lengths.std(correction=0) / lengths.mean()).item(), nc2, nc3, nc4)
 
 
@@ -71,7 +75,7 @@ class CollapseReport(Report):
     title = "neural collapse"
 
     def figures(self) -> list[Figure]:
-        """Return the measures that were computed; NC4 is a share of the features, the others have no unit."""
+        """Return all computed measures. NC4 is a share of the features; NC1, NC2 norms and NC3 have no unit."""
         values = [
             ("NC1", self.nc1, ""),
             ("NC2 norms", self.nc2_norms, ""),
@@ -82,14 +86,15 @@ class CollapseReport(Report):
         return [Figure(name, value, unit) for name, value, unit in values if value is not None]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw one bar for each measure."""
+        """Draw one bar per measure."""
         values = {name: float(value) for name, value in self.numbers().items()}
         return plots.plot_bars(values, xlabel="distance from collapse (0 is complete)", title=self.title, ax=ax)
 
 
-def _classifier(
-    x: Tensor, means: Tensor, centerd: Tensor, classes: Tensor, weight: Tensor | None, bias: Tensor | None
+def _compare_classifier(
+    x: Tensor, means: Tensor, centered: Tensor, classes: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[float | None, float | None]:
+    """Return NC3 and NC4, or None without a classifier."""
     if weight is None:
         return None, None
     if weight.shape[1] != x.shape[1] or not 0 <= int(classes.min()) <= int(classes.max()) < len(weight):
@@ -98,7 +103,7 @@ def _classifier(
         )
     w = weight.detach().double()
     rows = w[classes]
-    nc3 = (rows / torch.linalg.norm(rows) - centerd / torch.linalg.norm(centerd)).square().sum().item()
+    nc3 = (rows / torch.linalg.norm(rows) - centered / torch.linalg.norm(centered)).square().sum().item()
     predicted = (x @ w.T + (0 if bias is None else bias.detach().double())).argmax(1)
     nearest = classes[torch.cdist(x, means).argmin(1)]
     return nc3, (predicted != nearest).double().mean().item()

@@ -1,4 +1,4 @@
-"""Comparison of two embedders on the same pairs, with intervals."""
+"""Comparison of two embedders on the same pairs, with confidence intervals."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +12,23 @@ from .. import plots
 from ..data.streams import RESAMPLE, Stream
 from ..data.verification_pairs import pairs
 from .figures import Figure, Report, rate_name
-from .intervals import IDENTITIES, TRIALS, Identities, Measure, Measurement, SortedTrials, blocks, percentiles
+from .intervals import (
+    IDENTITIES,
+    TRIALS,
+    Identities,
+    Measure,
+    Measurement,
+    SortedTrials,
+    percentile_interval,
+    split_resamples,
+)
 from .ranking import check_ids
 from .roc import check_pairs
 from .scoring import CosineScore, Score, score_pairs
 
 
 class TooFewIdentitiesError(ValueError):
-    """Too few identities to resample: most resamples would lack pairs of equal or of different identities.
+    """Too few identities to resample: most resamples would have no same or no different pairs.
 
     >>> scores, same, identities = torch.tensor([0.9, 0.1]), torch.tensor([True, False]), torch.tensor([[0, 0], [1, 2]])
     >>> paired_difference(scores, scores, same, identities=identities)
@@ -40,27 +49,27 @@ def paired_difference(
     resamples: int = 1000,
     seed: int = 0,
 ) -> "DifferenceReport":
-    """Compare two scores of the same pairs by a paired bootstrap: each resample draws the same pairs for both.
+    """Compare two embedders by a paired bootstrap: each resample contains the same pairs for both.
 
     Args:
-        first: Scores ``(n,)`` of one embedder.
-        second: Scores ``(n,)`` of the other, of the same pairs in the same order.
+        first: Scores ``(n,)`` of the first embedder.
+        second: Scores ``(n,)`` of the second embedder for the same pairs in the same order.
         same: Whether each pair is of one identity.
-        identities: The two identities of each pair. If given, identities are resampled, and a pair counts as often as
-            both of its own were drawn, because pairs that share a person are not independent. Without it pairs are
-            resampled, and intervals are too narrow where few people make many pairs.
+        identities: The two identities of each pair. If given, identities are resampled, because pairs that share a person
+            are not independent; the weight of a pair is the product of the numbers of its two identities. Without it,
+            pairs are resampled, and intervals are too narrow if few people make many pairs.
         measure: ``"eer"`` (lower is better), ``"auc"`` or ``"tar"`` at ``far``.
-        far: The false accept rate of ``"tar"``.
-        resamples: How many resamples are drawn.
+        far: False accept rate of ``"tar"``.
+        resamples: Number of resamples.
         seed: Seed of the resamples.
 
     Returns:
-        :class:`DifferenceReport`, with percentile intervals that are widened where identities are few
-        (:func:`~hypersphere.evaluation.intervals.percentiles`).
+        The measures and their difference, with percentile intervals that are widened for few identities
+        (:func:`~hypersphere.evaluation.intervals.percentile_interval`).
 
     Raises:
-        ValueError: If the pairs do not fit each other, or cannot resolve ``far``.
-        TooFewIdentitiesError: If most resamples lack pairs of equal or of different identities.
+        ValueError: If shapes do not match, or the number of pairs does not resolve ``far``.
+        TooFewIdentitiesError: If most resamples have no same or no different pairs.
 
     >>> same = torch.arange(400) < 200
     >>> better, worse = torch.randn(400) + 3 * same, torch.randn(400) + same
@@ -79,28 +88,29 @@ def paired_difference(
         raise ValueError(f"far must be in (0, 1] and resolved by {negatives} different pairs, got {far!r}")
     if identities is not None and (identities.shape != (len(same), 2) or identities.is_floating_point()):
         raise ValueError(f"identities must be integers of shape ({len(same)}, 2), got {tuple(identities.shape)}")
-    sides = [SortedTrials(scores, same) for scores in (first, second)]
+    both = [SortedTrials(scores, same) for scores in (first, second)]
     once = torch.ones(1, len(same), device=same.device)
-    values = [side.curve(once).measure(measure, far).item() for side in sides]
+    values = [trials.curve(once).measure(measure, far).item() for trials in both]
     if identities is None:
         groups, over = len(same), TRIALS
-        parts = [[side.curve(w).measure(measure, far) for side in sides] for w in _weights(same, resamples, seed)]
+        weights = _draw_weights(same, resamples, seed)
+        parts = [[trials.curve(w).measure(measure, far) for trials in both] for w in weights]
         rows = torch.cat([torch.stack(part, 1) for part in parts])
     else:
         owners = Identities(identities.to(same.device), resamples=resamples, seed=seed)
         groups, over = owners.count, IDENTITIES
-        rows = torch.stack([side.resample(owners).measure(measure, far) for side in sides], 1)
+        rows = torch.stack([trials.resample(owners).measure(measure, far) for trials in both], 1)
     rows = rows[rows.isfinite().all(1)]
     if len(rows) < resamples / 2:
         raise TooFewIdentitiesError(
-            "identities must leave both kinds of pairs in most resamples; there are too few of them"
+            "identities must leave both kinds of pairs in most resamples; give pairs of more identities"
         )
-    spans = [percentiles(v, r, groups, over=over) for v, r in zip(values, rows.T, strict=True)]
-    gap = percentiles(values[0] - values[1], rows[:, 0] - rows[:, 1], groups, over=over)
+    intervals = [percentile_interval(v, r, groups, over=over) for v, r in zip(values, rows.T, strict=True)]
+    difference = percentile_interval(values[0] - values[1], rows[:, 0] - rows[:, 1], groups, over=over)
     ahead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)
     wins = ((ahead > 0).double() + (ahead == 0).double() / 2).mean().item()
     name = {"eer": "EER", "auc": "AUC", "tar": f"TAR@FAR={rate_name(far)}"}[measure]
-    return DifferenceReport(name, spans[0], spans[1], gap, wins, len(same), len(rows))
+    return DifferenceReport(name, intervals[0], intervals[1], difference, wins, len(same), len(rows))
 
 
 def compare_embedders(
@@ -115,11 +125,11 @@ def compare_embedders(
     seed: int = 0,
     scores: tuple[Score, Score] | None = None,
 ) -> "DifferenceReport":
-    """Compare two embedders by their features of the same images, rows in the same order, over the same pairs.
+    """Compare two embedders by their features of the same images in the same order, over the same pairs.
 
-    Every pair of one identity is used (at most ``negatives`` of them, at random) and ``negatives`` of two; identities
-    are resampled as in :func:`paired_difference`, which explains the other arguments. ``scores`` say how the features of
-    each embedder are compared, by cosine by default.
+    All same pairs (at most ``negatives`` random ones) and ``negatives`` random different pairs are used. Identities are
+    resampled as in :func:`paired_difference`, which explains the other arguments. ``scores`` are the scores that compare the
+    features of each embedder, the cosine by default.
 
     >>> labels = torch.arange(40).repeat(5)
     >>> clear = torch.eye(40)[labels] + 0.1 * torch.randn(200, 40)
@@ -136,12 +146,12 @@ def compare_embedders(
     drawn = pairs(labels.cpu(), min(same, negatives), min(negatives, different), seed=seed)
     index = torch.stack([drawn.first, drawn.second], 1)
     both = (CosineScore(), CosineScore()) if scores is None else scores
-    one, other = (
+    first_scores, second_scores = (
         score_pairs(score, score.rows(x.cpu()), index) for score, x in zip(both, (first, second), strict=True)
     )
     return paired_difference(
-        one,
-        other,
+        first_scores,
+        second_scores,
         drawn.same,
         identities=labels.cpu()[index],
         measure=measure,
@@ -153,7 +163,7 @@ def compare_embedders(
 
 @dataclass(frozen=True, repr=False)
 class DifferenceReport(Report):
-    """A ``measure`` of both embedders, first minus second, and the share of resamples in which the first is better.
+    """A measure of two embedders, their difference (first minus second), and the share of resamples won by the first.
 
     >>> same = torch.arange(400) < 200
     >>> better, worse = torch.randn(400) + 3 * same, torch.randn(400) + same
@@ -172,11 +182,11 @@ class DifferenceReport(Report):
     title = "two embedders on the same pairs"
 
     def figures(self) -> list[Figure]:
-        """Return both values and their difference with 95 % percentile intervals, and how often the first is better."""
+        """Return both values and their difference with 95 % percentile intervals, and the share of resamples won by the first."""
         return [
             Figure.of(f"{self.measure} of the first", self.first, count=self.pairs),
             Figure.of(f"{self.measure} of the second", self.second, count=self.pairs),
-            Figure.of("first minus second", self._points(), "percentage points", count=self.pairs),
+            Figure.of("first minus second", self._to_percentage_points(), "percentage points", count=self.pairs),
             Figure("first is better", self.wins, "fraction", count=self.resamples),
         ]
 
@@ -192,15 +202,15 @@ class DifferenceReport(Report):
             ax=ax,
         )
 
-    def _points(self) -> Measurement:
+    def _to_percentage_points(self) -> Measurement:
         low, high = self.difference.interval
         return Measurement(100 * float(self.difference), 100 * low, 100 * high, self.difference.over)
 
 
-def _weights(same: Bool[Tensor, "n"], resamples: int, seed: int) -> Iterator[Float[Tensor, "r n"]]:
-    """Yield the number of times that each pair occurs in each resample, a block of resamples at a time."""
+def _draw_weights(same: Bool[Tensor, "n"], resamples: int, seed: int) -> Iterator[Float[Tensor, "r n"]]:
+    """Yield the number of times that each pair occurs in each resample, one block of resamples at a time."""
     kinds = [kind.nonzero().squeeze(1) for kind in (same, ~same)]
-    for start, stop in blocks(len(same), resamples):
+    for start, stop in split_resamples(len(same), resamples):
         weights = torch.zeros(stop - start, len(same), dtype=torch.float64, device=same.device)
         for i in range(start, stop):
             stream = Stream(seed, RESAMPLE, i)

@@ -1,4 +1,4 @@
-"""The von Mises–Fisher distribution: the confidence of a feature's direction from its norm."""
+"""Confidence of the direction of a feature from its length, by the von Mises–Fisher distribution."""
 
 import math
 
@@ -10,15 +10,15 @@ from ..geometry.bessel import compute_scaled_bessel, mean_length
 
 
 def vmf_confidence(features: Float[Tensor, "n d"], scale: float = 1.0) -> Float[Tensor, "n"]:
-    r"""Return A_d(κ) = I_{d/2}(κ)/I_{d/2−1}(κ) in [0, 1) of features of length κ/``scale``: the confidence of a direction.
+    r"""Return the confidence A_d(κ) = I_{d/2}(κ)/I_{d/2−1}(κ) in [0, 1) of features of length κ/``scale``.
 
-    It is the length of the mean of directions that follow a von Mises–Fisher distribution of concentration κ: 0 for a
-    feature of length 0, which could be anyone's, towards 1 as the length grows. It weighs images of a template
-    (``quality`` of :func:`templates`) and orders them by quality; it is no probability of being right.
+    It is the length of the mean direction of a von Mises–Fisher distribution with concentration κ: 0 for a feature of
+    length 0, and closer to 1 the longer the feature is. Use it as the ``quality`` of :func:`templates` or to sort images by
+    quality. It is not a probability of being correct.
 
     Args:
-        features: Features ``(n, d)`` whose lengths mean something, such as those of MagFace or of a plain softmax.
-        scale: κ for a feature of length 1.
+        features: Features ``(n, d)`` with informative lengths, for example of MagFace or of a plain softmax.
+        scale: κ of a feature of length 1.
 
     >>> vmf_confidence(torch.tensor([[0.0, 0.0, 0.0], [3.0, 0.0, 0.0]])).round(decimals=4).tolist()
     [0.0, 0.6716]
@@ -30,9 +30,9 @@ def vmf_confidence(features: Float[Tensor, "n d"], scale: float = 1.0) -> Float[
 
 
 def log_normalizer(kappa: Float[Tensor, "*n"], dim: int) -> Float[Tensor, "*n"]:
-    r"""Return log C_d(κ), C_d(κ) = κ^{d/2−1} / ((2π)^{d/2}·I_{d/2−1}(κ)), in float64 and finite at κ = 0.
+    r"""Return log C_d(κ) in float64, with C_d(κ) = κ^{d/2−1} / ((2π)^{d/2}·I_{d/2−1}(κ)); it is finite at κ = 0.
 
-    >>> round(float(4 * math.pi * log_normalizer(torch.zeros(1), 3).exp()), 9)  # one over the area of the sphere
+    >>> round(float(4 * math.pi * log_normalizer(torch.zeros(1), 3).exp()), 9)  # 1 / area of the sphere
     1.0
     """
     if dim < 2:

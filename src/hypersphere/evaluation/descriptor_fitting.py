@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..geometry import normalize
-from ..models.descriptors import PATCH_RESPONSES, Descriptors, describe_pictures, descriptor_sizes
+from ..models.descriptors import PATCH_RESPONSES, Descriptors, describe_pictures, descriptor_sizes, take_logarithm
 from ..models.patches import MIN_ELONGATION, PatchResponses
 from .patch_fitting import fit_patches
 from .roc import roc_curve
@@ -63,6 +63,7 @@ def fit_descriptors(
     names: Collection[str] | None = None,
     mirror: bool | None = None,
     filters: int = FILTERS,
+    logarithm: bool = False,
     seed: int = 0,
 ) -> FittedDescriptors:
     """Fit PCA and a linear discriminant to every classical descriptor of pictures, and weight the descriptors.
@@ -82,6 +83,7 @@ def fit_descriptors(
             whose filters are learned from the pictures without labels (Coates and Ng, 2012); all by default.
         mirror: Whether mirror images are added; None lets the cross-validation decide.
         filters: Number of filters that are learned for patch responses; 0 leaves this descriptor out.
+        logarithm: Whether the module takes the logarithm of its input first, for spectra of power.
         seed: Seed of the folds, of the patches, and of the subset to which PCA is fitted if there are many pictures.
 
     Returns:
@@ -97,6 +99,8 @@ def fit_descriptors(
     (3, True)
     """
     tall, wide = pictures.shape[2:]
+    if logarithm:
+        pictures = take_logarithm(pictures)
     tries = [False, True] if mirror is None else [mirror]
     if mirror is None and max(tall, wide) >= MIN_ELONGATION * min(tall, wide):
         tries = [False]  # long pictures such as spectra
@@ -123,7 +127,7 @@ def fit_descriptors(
     places = [(name, plain) for plain in (False, True) for name in known]
     dims = [len(fitted[key][1]) if weights.get(key) else 0 for key in places]
     shares = [weights.get(key, 0.0) for key in places]
-    network = Descriptors(pictures.shape[1], (tall, wide), dims, shares, 0 if patches is None else filters)
+    network = Descriptors(pictures.shape[1], (tall, wide), dims, shares, 0 if patches is None else filters, logarithm)
     if patches is not None:
         network.patches = patches
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Open-set identification: some probes belong to no identity of the gallery and must be rejected."""
+"""Open-set identification: probes whose identity is not in the gallery must be rejected."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ def open_set(
     *,
     chunk: int = 256,
 ) -> "DetectionReport":
-    """Identify probes by cosine, of which some are strangers: their identity is not in the gallery.
+    """Identify probes by cosine. Some probes are strangers: their identity is not in the gallery.
 
-    At a threshold t, FPIR is the share of strangers whose best score is ≥ t, and TPIR at rank k the share of the
-    others whose own identity scores ≥ t and stands among the first k. Ties of rank count against the probe.
+    At a threshold t, FPIR is the share of strangers whose best score is ≥ t. TPIR at rank k is the share of mated probes
+    whose identity has a score ≥ t and a rank ≤ k. A tie increases the rank.
 
     >>> gallery, ids = torch.eye(3), torch.tensor([0, 1, 2])
     >>> probes = torch.tensor([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.0]])
@@ -38,13 +38,14 @@ def open_set(
     result = ranking(probes, probe_ids, gallery, gallery_ids, chunk)
     if result.mated.all() or not result.mated.any():
         raise ValueError(
-            f"probes must be partly in the gallery and partly not, got {int(result.mated.sum())} of {len(probes)} in it"
+            f"probes must include mated probes and strangers, got {int(result.mated.sum())} mated of {len(probes)}; "
+            "use identification if all probes are mated"
         )
     return DetectionReport(result)
 
 
 class DetectionCurve(NamedTuple):
-    """A detection-and-identification curve: rates at every threshold, from the highest down."""
+    """A detection-and-identification curve: FPIR and TPIR at descending thresholds."""
 
     thresholds: Float[Tensor, "points"]
     fpir: Float[Tensor, "points"]
@@ -53,9 +54,9 @@ class DetectionCurve(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DetectionReport(Report):
-    """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold.
+    """Scores and ranks of all probes, from which :meth:`tpir` and :meth:`curve` compute rates.
 
-    ``owners`` are the identities of the probes, strangers among them; where they are known, intervals are over identities.
+    ``owners`` are the identities of all probes, including strangers; if they are given, intervals are over identities.
 
     >>> probes = torch.tensor([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.0]])
     >>> report = open_set(probes, torch.tensor([0, 1, 7, 8]), torch.eye(3), torch.tensor([0, 1, 2]))
@@ -76,23 +77,23 @@ class DetectionReport(Report):
     def tpir(self, fpir: float, rank: int = 1, confidence: float = 0.95) -> Measurement:
         """Return TPIR at the lowest threshold with a false positive identification rate of at most ``fpir``.
 
-        The interval is Wilson's, at the one threshold. Where the probes' identities are known, those of mated probes and
-        of strangers are drawn anew, before the same gallery, and the threshold with them (95 %, whatever ``confidence``).
-        Raises ``ValueError`` if there are fewer than 1/fpir strangers.
+        Without ``owners``, the interval is Wilson's at this threshold. With ``owners``, identities of mated probes and of
+        strangers are resampled, the threshold is chosen again in each resample, and the gallery stays the same; this
+        interval always has a confidence of 95 %. Raises ``ValueError`` if there are fewer than 1/fpir strangers.
         """
         roc = self._count_by_threshold(rank)
         mated = int(self.ranking.mated.sum())
-        alone = wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "strangers")]), mated, confidence)
+        independent = wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "strangers")]), mated, confidence)
         if self.owners is None or fpir == 1:
-            return alone
-        return PairIntervals(*self._scores(rank)[:2], self.owners).of("tar", alone, fpir)
+            return independent
+        return PairIntervals(*self._compute_scores(rank)[:2], self.owners).of("tar", independent, fpir)
 
     def threshold(self, fpir: float) -> float:
-        """Return the threshold behind :meth:`tpir`."""
+        """Return the threshold that :meth:`tpir` uses."""
         return choose_threshold(self.ranking.best[~self.ranking.mated], fpir=fpir).threshold
 
     def figures(self, fpirs: Sequence[float] = (*DEFAULT_FPIRS, 1e-3, 1e-4)) -> list[Figure]:
-        """Return TPIR at rank 1 and its threshold for every one of ``fpirs`` that the strangers resolve."""
+        """Return TPIR at rank 1 and its threshold for each of ``fpirs`` that the number of strangers resolves."""
         mated = int(self.ranking.mated.sum())
         impostors = len(self.ranking.rank) - mated
         figures = [Figure("mated probes", mated, "probes"), Figure("impostors", impostors, "probes")]
@@ -110,17 +111,17 @@ class DetectionReport(Report):
         """Count correctly identified probes and accepted impostors at every threshold."""
         if rank < 1:
             raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")
-        scores, mated, below = self._scores(rank)
+        scores, mated, below = self._compute_scores(rank)
         roc = roc_curve(scores, mated)
         keep = roc.thresholds > below
         return Roc(roc.thresholds[keep], roc.accepted_same[keep], roc.accepted_different[keep])
 
-    def _scores(self, rank: int) -> tuple[Float[Tensor, "p"], Bool[Tensor, "p"], float]:
+    def _compute_scores(self, rank: int) -> tuple[Float[Tensor, "p"], Bool[Tensor, "p"], float]:
         """Return the score by which each probe is accepted, which probes are mated, and a score below all others.
 
-        A mated probe that is not among the first ``rank`` is never right: it is put below every score.
+        A mated probe with a rank above ``rank`` is never correct, so it gets the score below all others.
         """
         mated = self.ranking.mated
         below = min(float(self.ranking.mate.where(mated, self.ranking.best).min()) - 1, -2.0)
-        right = self.ranking.mate.masked_fill(self.ranking.rank > rank, below)
-        return right.where(mated, self.ranking.best), mated, below
+        mated_scores = self.ranking.mate.masked_fill(self.ranking.rank > rank, below)
+        return mated_scores.where(mated, self.ranking.best), mated, below

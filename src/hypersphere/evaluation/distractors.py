@@ -14,7 +14,7 @@ from .intervals import Measurement, wilson
 from .ranking import TIE, check_ids, unit
 from .roc import Roc, StreamedRoc
 
-MEGAFACE_FARS = (1e-3, 1e-4, 1e-5, 1e-6)  # MegaFace reports the last
+MEGAFACE_FARS = (1e-3, 1e-4, 1e-5, 1e-6)  # MegaFace reports a FAR of 1e-6
 
 
 def distractor_identification(
@@ -25,18 +25,18 @@ def distractor_identification(
     *,
     chunk: int = 4096,
 ) -> "DistractorReport":
-    """Evaluate by the MegaFace protocol: each feature is a probe for each other feature of its identity.
+    """Evaluate by the MegaFace protocol: each feature is a probe for each other feature of its identity, its mate.
 
     The rank of a (probe, mate) pair is 1 + the number of distractors that score at least as high as the mate. For
-    verification, mates are the same pairs and every probe with every distractor is a different pair; those are counted,
-    not kept, so that TAR at a FAR of 10⁻⁶ among a million distractors is exact in the memory of one chunk.
+    verification, the same pairs are probes with mates, and the different pairs are probes with distractors. Different pairs
+    are counted, not stored: TAR at a FAR of 10⁻⁶ among a million distractors is exact in the memory of one chunk.
 
     Args:
         features: Features ``(n, d)`` of identities with several images.
-        ids: Their identities, integers.
-        distractors: Features ``(m, d)`` of nobody among them.
-        sizes: How many distractors are used, the first N of them; None takes powers of ten and all.
-        chunk: How many distractors are compared at a time; it changes nothing but memory.
+        ids: Identities of the features, integers.
+        distractors: Features ``(m, d)`` of other identities.
+        sizes: Numbers of distractors to evaluate with; each uses the first ones. None uses powers of ten and all.
+        chunk: Number of distractors compared at a time; affects memory only.
 
     >>> features, distractors = torch.eye(4).repeat(2, 1), -torch.eye(4).repeat(3, 1)
     >>> report = distractor_identification(features, torch.arange(4).repeat(2), distractors)
@@ -53,11 +53,11 @@ def distractor_identification(
         raise ValueError(f"sizes must be between 1 and the number of distractors {len(distractors)}, got {sizes}")
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
-    probe, mate, column = _mates(ids)
+    probe, mate, column = _list_mates(ids)
     if not len(probe):
         raise ValueError("ids must name some identity at least twice, got every identity once")
     x = unit(features, "features")
-    # Rows of equal length, so that one sorted chunk is used for all mates of a probe; the padding is not read.
+    # One row per probe, padded to equal length, so that all mates of a probe are located in a sorted chunk at once.
     mate_scores = x.new_zeros(len(x), int(column.max()) + 1)
     mate_scores[probe, column] = (x[probe] * x[mate]).sum(1)
     counted = StreamedRoc(mate_scores[probe, column][probe < mate].round(decimals=12))
@@ -92,24 +92,24 @@ class DistractorReport(Report):
     def rank(self, k: int = 1, size: int | None = None) -> Measurement:
         """Return the rank-``k`` rate among ``size`` distractors (all by default), with Wilson's 95 % interval.
 
-        Pairs that share a probe are not independent, so the interval is narrower than it should be for few identities.
+        Pairs that share a probe are not independent, so the interval is too narrow for few identities.
         """
         if k < 1:
             raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
-        ranks = self.ranks[self._index(size)]
+        ranks = self.ranks[self._find_size(size)]
         return wilson(int((ranks <= k).sum()), len(ranks))
 
     def tar(self, far: float, size: int | None = None) -> Measurement:
         """Return the share of mates accepted at the lowest threshold with a FAR of at most ``far``.
 
-        Different pairs are every probe with each of ``size`` distractors (all by default); raises ``ValueError`` if
-        there are fewer than 1/far. The interval is Wilson's over the mates.
+        The different pairs are all probes with ``size`` distractors (all by default). Raises ``ValueError`` if there are
+        fewer than 1/far different pairs. The interval is Wilson's over the mates.
         """
-        roc = self.rocs[self._index(size)]
+        roc = self.rocs[self._find_size(size)]
         return wilson(int(roc.accepted_same[roc.at_far(far)]), roc.positives)
 
     def figures(self) -> list[Figure]:
-        """Return rank-1 and rank-10 rates for every number of distractors, and TAR at FAR among all of them."""
+        """Return rank-1 and rank-10 rates for every number of distractors, and TAR at FAR among all distractors."""
         pairs, roc = self.ranks.shape[1], self.rocs[-1]
         figures = [
             Figure.of(f"rank-{k} @ {size} distractors", self.rank(k, size), count=pairs)
@@ -127,19 +127,19 @@ class DistractorReport(Report):
         rates = {f"rank-{k}": [self.rank(k, size) for size in self.sizes] for k in (1, 10)}
         return plots.plot_distractors(self.sizes, rates, title=self.title, ax=ax)
 
-    def _index(self, size: int | None) -> int:
+    def _find_size(self, size: int | None) -> int:
         size = self.sizes[-1] if size is None else size
         if size not in self.sizes:
             raise ValueError(f"size must be one of {self.sizes}, got {size!r}")
         return self.sizes.index(size)
 
 
-def _mates(ids: Int[Tensor, "n"]) -> Int[Tensor, "3 pairs"]:
-    """Return all ordered pairs of one identity: the probe, its mate, and the number of the mate."""
+def _list_mates(ids: Int[Tensor, "n"]) -> Int[Tensor, "3 pairs"]:
+    """Return all ordered pairs of one identity: index of the probe, index of its mate, and number of the mate."""
     parts = []
     for members in ids.argsort().split(ids.unique(return_counts=True)[1].tolist()):
         m = len(members)
         others = members.expand(m, m)[~torch.eye(m, dtype=torch.bool, device=ids.device)]
-        which = torch.arange(m - 1, device=ids.device).repeat(m)
-        parts.append(torch.stack([members.repeat_interleave(m - 1), others, which]))
+        number = torch.arange(m - 1, device=ids.device).repeat(m)
+        parts.append(torch.stack([members.repeat_interleave(m - 1), others, number]))
     return torch.cat(parts, 1)

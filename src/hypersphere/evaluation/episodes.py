@@ -1,4 +1,4 @@
-"""N-way K-shot episodes as indices into features, drawn once, so that all methods use the same episodes."""
+"""N-way K-shot episodes as indices into features. All methods use the same episodes."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,11 @@ from ..data.samplers import EpisodeSampler
 
 
 class Episodes(NamedTuple):
-    """Indices of support ``(episodes, ways, shots)`` and query ``(episodes, ways, queries)`` samples.
-
-    A way is a class.
+    """Indices of support ``(episodes, ways, shots)`` and query ``(episodes, ways, queries)`` samples; a way is a class.
 
     >>> labels = torch.arange(4).repeat(5)
     >>> episodes = sample_episodes(labels, ways=2, shots=1, queries=3, count=10)
-    >>> bool((labels[episodes.query] == labels[episodes.support]).all())  # of the same class, way by way
+    >>> bool((labels[episodes.query] == labels[episodes.support]).all())  # each way is one class
     True
     """
 
@@ -27,10 +25,10 @@ class Episodes(NamedTuple):
 def sample_episodes(
     labels: Shaped[Tensor, "..."], ways: int = 5, shots: int = 1, queries: int = 15, count: int = 600, *, seed: int = 0
 ) -> Episodes:
-    """Draw ``count`` episodes: ``ways`` classes, then ``shots`` + ``queries`` different samples of each.
+    """Draw ``count`` episodes of ``ways`` classes with ``shots`` + ``queries`` different samples each.
 
-    They are those of :class:`hypersphere.data.EpisodeSampler` at the same ``seed``: classes with too few samples take
-    no part, and episode i depends on ``seed`` and i alone, so more episodes extend fewer.
+    The episodes equal those of :class:`hypersphere.data.EpisodeSampler` with the same ``seed``. Classes with too few samples
+    are not used. Episode i depends only on ``seed`` and i.
 
     >>> episodes = sample_episodes(torch.arange(8).repeat(6), ways=4, shots=2, queries=3, count=10)
     >>> episodes.support.shape, episodes.query.shape

@@ -1,4 +1,4 @@
-"""Features and scores of pairs: mirror images, patch ensembles, centering and PCA per fold."""
+"""Features of mirrored images and of patch ensembles, and scores of pairs, with centering and PCA per fold."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,7 +10,7 @@ from ..geometry import cosine, normalize
 
 
 def append_mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d2"]:
-    """Return the features of each image and of its mirror image, concatenated (Liu, 2020, 2.3).
+    """Concatenate the features of each image and of its mirror image (Liu, 2020, 2.3).
 
     >>> append_mirrored(lambda images: images[:, 0, 0], torch.tensor([[[[1.0, 2.0, 3.0]]]]))
     tensor([[1., 2., 3., 3., 2., 1.]])
@@ -21,10 +21,10 @@ def append_mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n 
 def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = False) -> Float[Tensor, "n d"]:
     """Concatenate the features of several patches of the same images (A.8, three patches, no PCA).
 
-    A patch with longer features weighs more; ``normalized`` gives all of them the same say.
+    A patch with longer features has a higher weight. With ``normalized``, all patches have the same weight.
 
     Raises:
-        ValueError: If there is no patch, or the patches are not of equally many images.
+        ValueError: If there is no patch, or the numbers of images differ.
 
     >>> eyes, mouth = torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]])
     >>> ensemble([eyes, mouth]), ensemble([eyes, mouth], normalized=True)
@@ -40,14 +40,14 @@ def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = Fal
 def pair_scores(
     features: Float[Tensor, "n d"], pairs: Shaped[Tensor, "..."], chunk: int = 65536
 ) -> Float[Tensor, "pairs"]:
-    """Return cos θ of the pairs ``(pairs, 2)``, indices of rows of ``features``, ``chunk`` pairs at a time.
+    """Return cos θ of pairs ``(pairs, 2)`` of row indices of ``features``, computed for ``chunk`` pairs at a time.
 
     >>> pair_scores(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]), torch.tensor([[0, 1], [0, 2]]))
     tensor([0., 1.])
     """
     left, right = _check_pairs(features, pairs)
     unit = normalize(features.to(torch.promote_types(features.dtype, torch.float32)))
-    scores = [(unit[left[rows]] * unit[right[rows]]).sum(1).clamp(-1, 1) for rows in _slices(len(left), chunk)]
+    scores = [(unit[left[rows]] * unit[right[rows]]).sum(1).clamp(-1, 1) for rows in _split_slices(len(left), chunk)]
     return torch.cat(scores).to(features.dtype)
 
 
@@ -60,20 +60,20 @@ def fold_scores(
     components: int | None = None,
     chunk: int = 65536,
 ) -> Float[Tensor, "folds pairs"]:
-    """Return cos θ of every pair by each fold's transform: a mean subtracted, principal components kept.
+    """Return cos θ of every pair for the transform of each fold: centering and projection onto principal components.
 
-    Row k, in the order of the fold numbers, scores *all* pairs by the transform fitted without fold k, so that the
-    threshold of fold k can be chosen on the scores its own pairs are judged by (SphereFace's ``evaluation.m``);
-    :func:`verification` takes the whole. A transform is fitted on the features that other folds' pairs use and this
-    fold's do not, each once: nothing of the held-out fold, not even an image it shares with another, enters it.
+    Row k, in the order of the fold numbers, holds the scores of *all* pairs for the transform fitted without fold k. The
+    threshold of fold k can thus be chosen on scores of the same transform (as in SphereFace's ``evaluation.m``). Pass the
+    result to :func:`verification`. The transform of a fold is fitted on the features in pairs of other folds, each once,
+    except features that also occur in pairs of this fold.
 
     Args:
         features: Features of all images ``(n, d)``.
-        pairs: Rows of ``features`` ``(pairs, 2)``.
-        fold: The fold of each pair.
-        center: Whether the mean is subtracted.
-        components: How many principal components are kept; None keeps the space as it is.
-        chunk: How many pairs are computed at a time; it changes nothing but memory.
+        pairs: Row indices of ``features`` ``(pairs, 2)``.
+        fold: Fold of each pair.
+        center: Whether to subtract the mean.
+        components: Number of principal components; None skips the projection.
+        chunk: Number of pairs computed at a time; affects memory only.
 
     >>> features, pairs = torch.randn(12, 4), torch.arange(12).view(6, 2)
     >>> fold_scores(features, pairs, torch.arange(6) % 3, components=2).shape
@@ -88,19 +88,19 @@ def fold_scores(
         raise ValueError(f"components must be between 1 and the dimension {features.shape[1]}, got {components!r}")
     rows = []
     for i in fold.unique():
-        held = fold == i
-        own = torch.zeros(len(features), dtype=torch.bool, device=features.device)
-        own[torch.cat([left[held], right[held]])] = True
-        seen = torch.zeros_like(own)
-        seen[torch.cat([left, right])] = True
-        mean, axes = _fit(features[seen & ~own], center, components, int(i))
+        held_out = fold == i
+        in_fold = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+        in_fold[torch.cat([left[held_out], right[held_out]])] = True
+        in_pairs = torch.zeros_like(in_fold)
+        in_pairs[torch.cat([left, right])] = True
+        mean, axes = _fit_transform(features[in_pairs & ~in_fold], center, components, int(i))
         mapped = (features.double() - mean) @ axes
-        parts = [cosine(mapped[left[part]], mapped[right[part]]) for part in _slices(len(left), chunk)]
+        parts = [cosine(mapped[left[part]], mapped[right[part]]) for part in _split_slices(len(left), chunk)]
         rows.append(torch.cat(parts).to(features.dtype))
     return torch.stack(rows)
 
 
-def _fit(x: Tensor, center: bool, components: int | None, fold: int) -> tuple[Tensor, Tensor]:
+def _fit_transform(x: Tensor, center: bool, components: int | None, fold: int) -> tuple[Tensor, Tensor]:
     """Return the mean (or 0) and the principal axes (or the identity) of rows, in float64."""
     if not len(x) or (components is not None and len(x) <= components):
         raise ValueError(
@@ -124,7 +124,7 @@ def _check_pairs(features: Tensor, pairs: Tensor) -> tuple[Int[Tensor, "pairs"],
     return pairs[:, 0].long(), pairs[:, 1].long()
 
 
-def _slices(n: int, chunk: int) -> Iterator[slice]:
+def _split_slices(n: int, chunk: int) -> Iterator[slice]:
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
     return (slice(start, start + chunk) for start in range(0, max(n, 1), chunk))

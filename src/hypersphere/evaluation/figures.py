@@ -1,4 +1,4 @@
-"""Reports of evaluations: figures with unit, interval and count, printed as a table, written as JSON or drawn."""
+"""Evaluation reports: figures with unit, interval and count, as a table, JSON or a plot."""
 
 import json
 import math
@@ -10,22 +10,22 @@ from typing import Any
 from .intervals import Measurement
 
 Number = float | int | str
-NEGLIGIBLE = 1e-9  # numbers this much smaller than others of the same figure are rounding errors
+NEGLIGIBLE = 1e-9  # numbers below this share of the largest number of a figure are rounding errors
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a report, with unit, interval and number of trials.
+    """A number of a report with unit, interval and number of trials.
 
     Attributes:
-        name: The measure with its condition, such as ``"TAR@FAR=1e-3"``.
+        name: Measure with its condition, for example ``"TAR@FAR=1e-3"``.
         value: The number, or a text if the figure is a setting or a finding.
-        unit: ``"fraction"`` (of 1; tables show percent), ``"degrees"``, ``"cosine"``, ``"pairs"``, …; empty for a text
-            and for a number without unit.
+        unit: ``"fraction"`` (tables show percent), ``"degrees"``, ``"cosine"``, ``"pairs"``, …; empty for texts and for
+            numbers without a unit.
         low: Lower end of the 95 % interval; None without an interval.
         high: Upper end of the 95 % interval.
-        count: The number of trials (pairs, probes, episodes); None if the value is a count itself.
-        over: The units that the interval resamples, ``"identities"`` or ``"independent trials"``; None without an interval.
+        count: Number of trials (pairs, probes, episodes); None if the value is a count.
+        over: Unit that the interval varies, ``"identities"`` or ``"independent trials"``; None without an interval.
 
     >>> Figure("rank-1", 0.5, "fraction", 0.237, 0.763, 10, "identities").cells()
     ('rank-1', '50 %', '[23.7, 76.3] %', 'n=10')
@@ -41,7 +41,7 @@ class Figure:
 
     @classmethod
     def of(cls, name: str, measured: float, unit: str = "fraction", count: int | None = None) -> "Figure":
-        """Return the figure of a number, with its interval if it is a :class:`Measurement`.
+        """Return a figure with the interval of ``measured``, if it is a :class:`Measurement`.
 
         >>> Figure.of("rank-1", Measurement(0.5, 0.4, 0.6), count=99).cells()
         ('rank-1', '50 %', '[40, 60] %', 'n=99')
@@ -54,7 +54,7 @@ class Figure:
         return cls(name, float(measured), unit, count=count)
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Return name, value with its unit, interval and count as the table prints them.
+        """Return name, value with unit, interval and count as texts for a table.
 
         >>> Figure("threshold", 35.5, "degrees").cells()
         ('threshold', '35.5 degrees', '', '')
@@ -70,18 +70,23 @@ class Figure:
         return self.name, f"{_format(self.value, scale, tiny)} {unit}".rstrip(), bounds, count
 
     def entry(self) -> dict[str, Any]:
-        """Return value, unit, interval, its resampling unit and count for JSON. Numbers that are not finite become None.
+        """Return value, unit, interval, unit of the interval, and count for JSON. Non-finite numbers become None.
 
         >>> Figure("EER", 0.25, "fraction", 0.125, 0.5, 80, "identities").entry()
         {'value': 0.25, 'unit': 'fraction', 'interval': [0.125, 0.5], 'interval over': 'identities', 'count': 80}
         """
-        interval = None if self.low is None else [_finite(self.low), _finite(self.high)]
-        entry = {"value": _finite(self.value), "unit": self.unit, "interval": interval, "interval over": self.over}
+        interval = None if self.low is None else [_replace_nonfinite(self.low), _replace_nonfinite(self.high)]
+        entry = {
+            "value": _replace_nonfinite(self.value),
+            "unit": self.unit,
+            "interval": interval,
+            "interval over": self.over,
+        }
         return {**entry, "count": self.count}
 
     @classmethod
     def from_entry(cls, name: str, entry: Mapping[str, Any]) -> "Figure":
-        """Return the figure that :meth:`entry` described.
+        """Return the figure of an :meth:`entry`.
 
         >>> figure = Figure("EER", 0.25, "fraction", 0.125, 0.5, 80, "identities")
         >>> Figure.from_entry("EER", figure.entry()) == figure
@@ -94,9 +99,9 @@ class Figure:
 
 
 class Report(ABC):
-    """Figures of one evaluation: ``print(report)`` is a table, :meth:`json` a string, :meth:`plot` a picture.
+    """Base class of evaluation reports: ``print(report)`` prints a table, :meth:`json` returns JSON, :meth:`plot` draws.
 
-    A new report defines its ``title``, its :meth:`figures` and :meth:`plot`.
+    A subclass defines ``title``, :meth:`figures` and :meth:`plot`.
 
     >>> class Speed(Report):
     ...     title = "speed"
@@ -113,7 +118,7 @@ class Report(ABC):
 
     @abstractmethod
     def figures(self) -> list[Figure]:
-        """Return the figures of the report in the order of the table; no two share a name."""
+        """Return the figures of the report in the order of the table, with unique names."""
 
     @abstractmethod
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
@@ -126,7 +131,7 @@ class Report(ABC):
     def json(self) -> str:
         """Return every figure with value, unit, 95 % interval and count as a JSON string.
 
-        Numbers that are not finite are ``null``, so that every parser can read the text.
+        Non-finite numbers are ``null``, so that every JSON parser can read the string.
         """
         content = {"report": self.title, "figures": {figure.name: figure.entry() for figure in self.figures()}}
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
@@ -138,7 +143,7 @@ class Report(ABC):
 
 
 def table(title: str, figures: list[Figure]) -> str:
-    """Return aligned columns under a title: names, values with units, intervals, counts.
+    """Return a title and aligned columns of names, values with units, intervals, and counts.
 
     >>> print(table("verification", [Figure("same", 30, "pairs"), Figure("EER", 0.0125, "fraction", 0.01, 0.02, 60)]))
     verification
@@ -152,7 +157,7 @@ def table(title: str, figures: list[Figure]) -> str:
 
 
 def interval_note(figures: list[Figure]) -> str:
-    """Return a sentence about how the intervals of figures were computed; empty without intervals.
+    """Return a sentence that says what the intervals of figures are over; empty without intervals.
 
     >>> interval_note([Figure("rank-1", 0.5, "fraction", 0.2, 0.8, 10, "identities"), Figure("images", 20)])
     'intervals: 95 %, over identities'
@@ -161,13 +166,13 @@ def interval_note(figures: list[Figure]) -> str:
     for figure in figures:
         if figure.over is not None:
             names.setdefault(figure.over, []).append(figure.name)
-    most = sorted(names, key=lambda over: -len(names[over]))
-    others = [f"those of {', '.join(names[over])} over {over}" for over in most[1:]]
-    return "; ".join([f"intervals: 95 %, over {most[0]}", *others]) if most else ""
+    units = sorted(names, key=lambda over: -len(names[over]))
+    exceptions = [f"those of {', '.join(names[over])} over {over}" for over in units[1:]]
+    return "; ".join([f"intervals: 95 %, over {units[0]}", *exceptions]) if units else ""
 
 
 def rate_name(rate: float) -> str:
-    """Return a rate in the form used in names of figures.
+    """Return a rate as it is written in names of figures.
 
     >>> rate_name(0.001), rate_name(0.005), rate_name(0.1)
     ('1e-3', '5e-3', '1e-1')
@@ -177,11 +182,11 @@ def rate_name(rate: float) -> str:
 
 
 def _format(value: Number, scale: float, tiny: float) -> str:
-    """Return a number with four digits; zero if it is at most ``tiny``."""
+    """Return a number with four significant digits; zero if its absolute value is at most ``tiny``."""
     if not isinstance(value, float):
         return str(value)
     return "0" if abs(value) <= tiny else f"{scale * value:.4g}"
 
 
-def _finite(value: Number | None) -> Number | None:
+def _replace_nonfinite(value: Number | None) -> Number | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""The Fréchet distance between two sets of vectors, each described by a Gaussian."""
+"""The Fréchet distance between two sets of vectors, each modeled by a Gaussian."""
 
 import torch
 from jaxtyping import Float
@@ -6,29 +6,29 @@ from torch import Tensor
 
 
 def frechet_distance(first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> float:
-    r"""Return the squared Fréchet distance between the Gaussians with the means and covariances of two sets.
+    r"""Return the squared Fréchet distance between Gaussians with the means and covariances of two sets.
 
-    It is computed in float64 as ``‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^{1/2} Σ₂ Σ₁^{1/2})^{1/2})``.
+    It is computed in float64: ``‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^{1/2} Σ₂ Σ₁^{1/2})^{1/2})``.
 
-    In the features of an Inception network it is called FID; values in different feature spaces are not comparable.
+    For features of an Inception network it is called FID. Values in different feature spaces are not comparable.
 
     >>> round(frechet_distance(torch.eye(3), torch.eye(3) + 2.0), 6)
     12.0
     """
     if min(len(first), len(second)) < 2:
         raise ValueError(f"both sets need at least two vectors, got {len(first)} and {len(second)}")
-    (mean, covariance), (other_mean, other_covariance) = map(_moments, (first.double(), second.double()))
-    root = _root(covariance)
+    (mean, covariance), (other_mean, other_covariance) = map(_compute_moments, (first.double(), second.double()))
+    root = _compute_root(covariance)
     cross = torch.linalg.eigvalsh(root @ other_covariance @ root).clamp(min=0).sqrt().sum()
     distance = (mean - other_mean).square().sum() + covariance.trace() + other_covariance.trace() - 2 * cross
-    return max(distance.item(), 0.0)  # rounding can leave a little below zero
+    return max(distance.item(), 0.0)  # rounding errors can make it slightly negative
 
 
-def _moments(vectors: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "d"], Float[Tensor, "d d"]]:
+def _compute_moments(vectors: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "d"], Float[Tensor, "d d"]]:
     mean = vectors.mean(0)
     return mean, (vectors - mean).T @ (vectors - mean) / (len(vectors) - 1)
 
 
-def _root(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
+def _compute_root(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     values, vectors = torch.linalg.eigh(matrix)
     return (vectors * values.clamp(min=0).sqrt()) @ vectors.T

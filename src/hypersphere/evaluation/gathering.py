@@ -1,4 +1,4 @@
-"""Gathering of features that were computed by several processes."""
+"""Gathering of features from all processes."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,15 +12,14 @@ def gather_features(
 ) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
     """Return the features and labels of all processes on every process, in the order of the ranks.
 
-    Shards may have different lengths, also none. Without a process group, the process's own are returned. All processes
-    must call it, with the same dimension, dtype and kind of device.
+    Shards may have different lengths and may be empty. Without a process group, the arguments are returned. All processes
+    must call this function with the same dimension, dtype and device type.
 
     Args:
-        features: This process's features.
-        labels: Their identities.
-        index: The place of each sample in the whole set. If given, the result is in that order, and samples that a
-            distributed sampler has repeated to even its shards out are kept once, so that figures do not depend on the
-            number of processes.
+        features: Features of this process.
+        labels: Identities of the features.
+        index: Position of each sample in the dataset. If given, the result is in this order, and samples that a distributed
+            sampler repeated to pad its shards are kept once, so that figures do not depend on the number of processes.
 
     >>> features, labels = gather_features(torch.eye(3), torch.tensor([5, 6, 5]), index=torch.tensor([2, 0, 2]))
     >>> features, labels
@@ -28,7 +27,7 @@ def gather_features(
     """
     if labels.shape != features.shape[:1] or (index is not None and index.shape != labels.shape):
         raise ValueError(
-            f"labels and index must be one for each of {len(features)} features, got {tuple(labels.shape)} and "
+            f"labels and index must hold one entry for each of {len(features)} features, got {tuple(labels.shape)} and "
             f"{None if index is None else tuple(index.shape)}"
         )
     if index is not None and (index.is_floating_point() or index.is_complex()):

@@ -1,4 +1,4 @@
-"""Queries, galleries, and the ranks of the right identity, used by closed- and open-set identification."""
+"""Ranks of the correct identity, and masks of queries and gallery, for closed- and open-set identification."""
 
 from typing import Any, NamedTuple
 
@@ -9,15 +9,16 @@ from torch import Tensor
 from ..geometry import normalize
 from .scoring import CosineScore, Score
 
-TIE = 1e-12  # cosines in float64 that differ by less are rounding apart: equal
+TIE = 1e-12  # float64 cosines that differ by less are treated as equal
 
 
 class Ranking(NamedTuple):
-    """For each probe: its best score in the gallery, that of its own identity, where that stands, and who stood first.
+    """Best score, score and ranks of the correct identity, and first identity, for each probe.
 
-    ``rank`` counts identities, each by its best template; ``image_rank`` counts images: 1 + how many images of others
-    score at least as high as the probe's best mate. ``first`` is the identity with the best score, its own only if no
-    other scores as high. Without a mate in the gallery the mate's score is −∞ and both ranks are 0.
+    ``best`` is the highest score in the gallery and ``mate`` the highest score of the probe's identity. ``rank`` is
+    1 + the number of other identities whose best template scores at least as high as the mate; ``image_rank`` is 1 + the
+    number of images of other identities that do. ``first`` is the identity with the best score; it is the probe's identity
+    only if no other identity scores as high. Without a mate in the gallery, ``mate`` is −∞ and both ranks are 0.
     """
 
     best: Float[Tensor, "p"]
@@ -43,13 +44,20 @@ def ranking(
     own: Int[Tensor, "p"] | None = None,
     score: Score | None = None,
 ) -> Ranking:
-    """Rank identities by their best template: 1 + how many *other* identities score at least as high as the right one.
+    """Rank the correct identity: 1 + the number of *other* identities whose best template scores at least as high.
 
-    A tie counts against the probe, so the result does not depend on the order of the gallery. Scores are float64;
-    ``chunk`` probes are compared at a time, which changes nothing but memory: the gallery once in float64 and
-    ``chunk·(templates + identities)`` numbers. With ``leave_out``, probe i is image i of the gallery and is not
-    compared with itself; ``own`` says the same for probes at other places, −1 where a probe is not in the gallery.
-    ``score`` is what is compared, the cosine by default.
+    Ties increase the rank, so the result does not depend on the order of the gallery.
+
+    Args:
+        probes: Features to search with.
+        probe_ids: Identities of the probes.
+        gallery: Features to search in.
+        gallery_ids: Identities of the gallery.
+        chunk: Number of probes compared at a time. Memory holds the gallery in float64 and
+            ``chunk·(templates + identities)`` numbers.
+        leave_out: Whether probe i is image i of the gallery and is not compared with itself.
+        own: Index of each probe in the gallery, −1 if it is not part of it; a probe is not compared with itself.
+        score: Score to compare features with, the cosine by default.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
@@ -63,26 +71,26 @@ def ranking(
     if leave_out:
         own = torch.arange(len(probes), device=gallery.device)
     templates = score.rows(gallery, "gallery")
-    place, parts = torch.arange(len(gallery), device=gallery.device), []
+    index, parts = torch.arange(len(gallery), device=gallery.device), []
     for start in range(0, len(probes), chunk):
         rows = slice(start, start + chunk)
         cos = score.matrix(score.rows(probes[rows], "probes"), templates)
         if own is not None:
-            cos = cos.masked_fill(own[rows, None].to(place.device) == place, -torch.inf)
+            cos = cos.masked_fill(own[rows, None].to(index.device) == index, -torch.inf)
         of_identity = cos.new_full((len(cos), len(identities)), -torch.inf)
         of_identity.scatter_reduce_(1, owner.expand(len(cos), -1), cos, "amax")
-        mine = of_identity.gather(1, mate[rows, None])
-        rank = (of_identity >= mine - TIE).sum(1)  # its own identity is one of them
-        images = 1 + ((cos >= mine - TIE) & (owner != mate[rows, None])).sum(1)
+        correct = of_identity.gather(1, mate[rows, None])
+        rank = (of_identity >= correct - TIE).sum(1)  # includes the correct identity
+        images = 1 + ((cos >= correct - TIE) & (owner != mate[rows, None])).sum(1)
         best, others = of_identity.max(1), of_identity.scatter(1, mate[rows, None], -torch.inf).max(1)
-        ahead = others.values >= mine.squeeze(1) - TIE  # a tie goes to the other
+        ahead = others.values >= correct.squeeze(1) - TIE  # at a tie, the other identity is first
         first = torch.where(known[rows], torch.where(ahead, others.indices, mate[rows]), best.indices)
-        parts.append((best.values.round(decimals=12), mine.squeeze(1).round(decimals=12), rank, images, first))
-    top, found, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
-    mated = known & (found > -torch.inf)
+        parts.append((best.values.round(decimals=12), correct.squeeze(1).round(decimals=12), rank, images, first))
+    best_scores, mate_scores, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
+    mated = known & (mate_scores > -torch.inf)
     return Ranking(
-        top,
-        found.masked_fill(~mated, -torch.inf),
+        best_scores,
+        mate_scores.masked_fill(~mated, -torch.inf),
         rank.masked_fill(~mated, 0),
         images.masked_fill(~mated, 0),
         identities[first],
@@ -97,7 +105,7 @@ def unit(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
 
 
 def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
-    """Return identities as integers; raise if there is not one per feature, or no feature."""
+    """Return identities as int64; raise ``ValueError`` unless there is one per feature and at least one feature."""
     if not len(features) or ids.shape != features.shape[:1] or ids.is_floating_point() or ids.is_complex():
         raise ValueError(
             f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, "
@@ -107,27 +115,27 @@ def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n 
 
 
 class QueryGallery(NamedTuple):
-    """Two masks over the same images; an image may be both, and then it is never compared with itself."""
+    """Masks of the images that are queries and of those in the gallery. An image in both is not compared with itself."""
 
     queries: Bool[Tensor, "n"]
     gallery: Bool[Tensor, "n"]
 
     def are_compared(self, first: Any, second: Any, *, outer: bool = False) -> Bool[Tensor, "..."]:
-        """Return whether of two images one is a query and the other in the gallery; ``outer`` asks it of every two."""
-        (q1, g1), (q2, g2) = ([side[part] for side in self] for part in (first, second))
+        """Return whether one image is a query and the other in the gallery, elementwise or, with ``outer``, for all pairs."""
+        (q1, g1), (q2, g2) = ([mask[part] for mask in self] for part in (first, second))
         if outer:
             q1, g1 = q1[:, None], g1[:, None]
         return (q1 & g2) | (g1 & q2)
 
     def part(self, mask: Bool[Tensor, "n"]) -> "QueryGallery":
-        """Return the masks of some of the images."""
+        """Return the masks of a subset of the images."""
         return QueryGallery(self.queries[mask], self.gallery[mask])
 
 
 def query_gallery(
     queries: Bool[Tensor, "n"] | None, gallery: Bool[Tensor, "n"] | None, labels: Int[Tensor, "n"]
 ) -> QueryGallery:
-    """Return the two masks, everything where nothing is given; raises ``ValueError`` if they do not fit the images."""
+    """Return both masks, by default of all images; raise ``ValueError`` if they do not match the images."""
     if (queries is None) != (gallery is None):
         raise ValueError("queries and gallery must be given together or not at all")
     for name, mask in (("queries", queries), ("gallery", gallery)):
@@ -136,18 +144,18 @@ def query_gallery(
                 f"{name} must be a boolean for each of {len(labels)} images, at least one of them true, "
                 f"got {mask.dtype} {tuple(mask.shape)}"
             )
-    every = torch.ones_like(labels, dtype=torch.bool)
-    return QueryGallery(*(every if mask is None else mask.to(labels.device) for mask in (queries, gallery)))
+    everything = torch.ones_like(labels, dtype=torch.bool)
+    return QueryGallery(*(everything if mask is None else mask.to(labels.device) for mask in (queries, gallery)))
 
 
 def pair_counts(sides: QueryGallery, labels: Int[Tensor, "n"]) -> tuple[int, int]:
-    """Return how many pairs of one identity, and of two, are compared."""
+    """Return the numbers of same pairs and of different pairs that are compared."""
     names, owner = labels.unique(return_inverse=True)
     kinds = (sides.queries & sides.gallery, sides.queries & ~sides.gallery, sides.gallery & ~sides.queries)
     both, query, stored = (torch.bincount(owner[mask], minlength=len(names)) for mask in kinds)
-    same = int(_pairs(both, query, stored).sum())
-    return same, int(_pairs(both.sum(), query.sum(), stored.sum())) - same
+    same = int(_count_pairs(both, query, stored).sum())
+    return same, int(_count_pairs(both.sum(), query.sum(), stored.sum())) - same
 
 
-def _pairs(both: Tensor, query: Tensor, stored: Tensor) -> Tensor:
+def _count_pairs(both: Tensor, query: Tensor, stored: Tensor) -> Tensor:
     return query * stored + both * (query + stored) + both * (both - 1) // 2

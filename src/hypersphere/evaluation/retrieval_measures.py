@@ -24,8 +24,8 @@ def mean_average_precision(
 ) -> Measurement:
     """Return mAP: the mean over queries of 1/R Σ_{relevant i} (relevant images up to i)/(rank of i), over the whole gallery.
 
-    R is the number of images relevant to the query. Without a gallery the set is searched with each of its own images,
-    left out meanwhile. The options are those of :func:`retrieval`: cameras, ``own``, ``score`` and ``chunk``.
+    R is the number of images relevant to the query. Without a gallery, each query is compared with all other queries. The
+    options are those of :func:`retrieval`: cameras, ``own``, ``score`` and ``chunk``.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.5], [1.0, 0.1], [0.8, 0.6]])
     >>> round(float(mean_average_precision(features, torch.tensor([0, 0, 1, 1]))), 4)
@@ -103,9 +103,9 @@ def mean_reciprocal_rank(
 
 
 def mutual_information(labels: Ids, clusters: Ids) -> float:
-    """Return NMI of two labelings of the same samples, 2·I(a; b)/(H(a) + H(b)); 1 if they are equal up to names.
+    """Return NMI of two labelings of the same samples, 2·I(a; b)/(H(a) + H(b)).
 
-    Two labelings that both put everything together say the same.
+    It is 1 if the labelings are equal up to the names of the clusters, also if both have a single cluster.
 
     >>> mutual_information(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 3, 3]))
     1.0
@@ -114,9 +114,9 @@ def mutual_information(labels: Ids, clusters: Ids) -> float:
         raise ValueError(
             f"labels and clusters must have the same shape (n,), got {tuple(labels.shape)} and {tuple(clusters.shape)}"
         )
-    (names, a), (others, b) = (ids.cpu().unique(return_inverse=True) for ids in (labels, clusters))
-    joint = torch.bincount(a * len(others) + b, minlength=len(names) * len(others)).double() / len(a)
-    joint = joint.view(len(names), len(others))
+    (label_names, a), (cluster_names, b) = (ids.cpu().unique(return_inverse=True) for ids in (labels, clusters))
+    size = len(label_names), len(cluster_names)
+    joint = torch.bincount(a * size[1] + b, minlength=size[0] * size[1]).double().view(size) / len(a)
     rows, columns = joint.sum(1), joint.sum(0)
     total = _entropy(rows) + _entropy(columns)
     if total == 0:
@@ -127,18 +127,18 @@ def mutual_information(labels: Ids, clusters: Ids) -> float:
 def normalized_mutual_information(
     features: Float[Tensor, "n d"], labels: Ids, *, seed: int = 0, runs: int = 1
 ) -> float:
-    """Return NMI of the labels and of k-means clusters of the directions x̂, as many as there are identities.
+    """Return NMI of the labels and k-means clusters of the directions x̂, with one cluster per identity.
 
-    The clusters are scikit-learn's, from the best of ``runs`` starts; they are a search for a minimum, so the value is
-    that of one clustering, not of the features alone.
+    scikit-learn computes the clusters and keeps the best of ``runs`` starts. k-means finds a local minimum, so the value
+    depends on the start, not on the features alone.
 
     >>> normalized_mutual_information(torch.eye(4).repeat(3, 1), torch.arange(4).repeat(3))
     1.0
     """
     ids = check_ids("label", labels, features)
-    means = require("sklearn.cluster").KMeans(int(ids.unique().numel()), n_init=runs, random_state=seed)
+    k_means = require("sklearn.cluster").KMeans(int(ids.unique().numel()), n_init=runs, random_state=seed)
     directions = normalize(features.detach().double()).cpu().numpy()
-    return mutual_information(ids.cpu(), torch.from_numpy(means.fit_predict(directions)).long())
+    return mutual_information(ids.cpu(), torch.from_numpy(k_means.fit_predict(directions)).long())
 
 
 def _entropy(shares: Float[Tensor, "n"]) -> float:

@@ -1,4 +1,4 @@
-"""The receiver operating characteristic of scores: every threshold at once, with ties counted exactly."""
+"""Receiver operating characteristics at all thresholds, with exact counts of ties."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -17,10 +17,10 @@ MAX_BINS = 2**21  # 16 MiB of counts
 
 @dataclass(frozen=True)
 class Roc:
-    r"""Counts of accepted pairs as the threshold falls; a pair is accepted when its score is ≥ the threshold.
+    r"""Counts of accepted pairs at descending thresholds; a pair is accepted if its score is ≥ the threshold.
 
-    The first point accepts nothing (threshold ∞), the last accepts everything. Counts are integers, so every figure
-    taken from them is exact and does not depend on the order of the pairs.
+    The first point accepts no pair (threshold ∞), the last point accepts all pairs. Counts are integers, so all rates
+    are exact and do not depend on the order of the pairs.
 
     >>> roc = roc_curve(torch.tensor([0.9, 0.8, 0.8, 0.1]), torch.tensor([True, True, False, False]))
     >>> roc.tar, roc.far
@@ -35,7 +35,7 @@ class Roc:
     accepted_different: Int[Tensor, "points"]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """``far, tar, thresholds = roc``, in scikit-learn's order."""
+        """Iterate over ``far, tar, thresholds``, in the order of scikit-learn."""
         return iter((self.far, self.tar, self.thresholds))
 
     @property
@@ -62,12 +62,11 @@ class Roc:
     def auc(self) -> Measurement:
         """P(score of a same pair > score of a different pair), ties counted half, with DeLong's 95 % interval.
 
-        Of each same pair the share of different pairs below it is taken, and of each different pair the share of same
-        pairs above it; the variance is that of the first over the number of same pairs plus that of the second over the
-        number of different pairs. Pairs are taken for independent.
+        Let a be the share of different pairs below a same pair, and b the share of same pairs above a different pair.
+        The variance of the AUC is Var(a)/m + Var(b)/n for m same and n different pairs. It assumes independent pairs.
         """
         same, different = self.accepted_same.diff(), self.accepted_different.diff()
-        # Integers, so that the area is exact: pairs of pairs in the right order, counted twice.
+        # Twice the number of same pairs above each score, with ties counted half. Integers keep the area exact.
         above = self.accepted_same[1:] + self.accepted_same[:-1]
         area = (different * above).sum().item() / (2 * self.positives * self.negatives)
         below = 2 * self.negatives - self.accepted_different[1:] - self.accepted_different[:-1]
@@ -78,25 +77,25 @@ class Roc:
 
     @property
     def eer(self) -> Measurement:
-        """Equal error rate: where FAR = 1 − TAR on the curve, straight lines between its points, with an interval.
+        """Equal error rate: FAR = 1 − TAR on the linearly interpolated curve, with a 95 % interval.
 
-        The interval's ends are where the lower, or the upper, ends of Wilson's 95 % intervals of the two rates cross.
-        It covers the true rate at least as often as promised when pairs are independent.
+        The ends of the interval are the crossings of the lower ends, and of the upper ends, of Wilson's 95 % intervals
+        of the two rates. If pairs are independent, the interval covers the true rate in at least 95 % of the cases.
         """
         low, high = (self._find_crossing(end) for end in (0, 1))
         return Measurement(self._find_crossing(None), low, high)
 
     def _find_crossing(self, end: int | None) -> float:
-        """Return the height at which the rates of false accepts and of false rejects cross.
+        """Return the rate at which the false accept rate and the false reject rate cross.
 
-        The first rises and the second falls from point to point, so the crossing is found by bisection: the rates of some
-        thirty points are computed, not those of all. Between the two points around it both rates are straight lines.
+        From point to point, the false accept rate rises and the false reject rate falls, so bisection finds the crossing
+        from the rates of about thirty points. Both rates are interpolated linearly between the two nearest points.
 
         Args:
-            end: None for the rates themselves, 0 or 1 for the lower or upper ends of their Wilson intervals.
+            end: None for the rates, 0 or 1 for the lower or upper ends of their Wilson intervals.
         """
 
-        def at(point: int) -> tuple[float, float]:
+        def error_rates(point: int) -> tuple[float, float]:
             accepted = self.accepted_different[point : point + 1].double()
             rejected = self.positives - self.accepted_same[point : point + 1].double()
             if end is None:
@@ -107,34 +106,28 @@ class Roc:
         before, after = 0, len(self.thresholds) - 1  # at the first point the rates are 0 and 1, at the last 1 and 0
         while after - before > 1:
             middle = (before + after) // 2
-            far, frr = at(middle)
+            far, frr = error_rates(middle)
             before, after = (middle, after) if far < frr else (before, middle)
-        (far, frr), (next_far, next_frr) = at(before), at(after)
+        (far, frr), (next_far, next_frr) = error_rates(before), error_rates(after)
         share = (far - frr) / ((far - frr) - (next_far - next_frr))
         return far + share * (next_far - far)
 
     def at_far(self, far: float, name: str = "far", negatives: str = "different pairs") -> int:
-        """Return the last point with a false accept rate of at most ``far``: the lowest threshold that keeps it.
+        """Return the index of the last point, with the lowest threshold, whose false accept rate is at most ``far``.
 
         Args:
             far: The false accept rate, in (0, 1].
-            name: What an error message calls the rate.
-            negatives: What an error message calls the impostors.
+            name: Name of the rate in error messages.
+            negatives: Name of the impostors in error messages.
 
         Raises:
             ValueError: If there are fewer than 1/far impostors.
         """
-        return (
-            int(
-                torch.searchsorted(
-                    self.accepted_different, allowed_accepts(far, self.negatives, name, negatives), right=True
-                )
-            )
-            - 1
-        )
+        allowed = allowed_accepts(far, self.negatives, name, negatives)
+        return int(torch.searchsorted(self.accepted_different, allowed, right=True)) - 1
 
     def resolve_fars(self, fars: Iterable[float]) -> list[float]:
-        """Return those of ``fars`` that the number of different pairs resolves, as :meth:`at_far` asks.
+        """Return the ``fars`` that :meth:`at_far` accepts: at least one of the different pairs may be accepted.
 
         >>> roc_curve(torch.rand(200), torch.arange(200) < 100).resolve_fars([0.1, 0.01, 0.001])
         [0.1, 0.01]
@@ -143,10 +136,10 @@ class Roc:
 
 
 def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
-    """Compute the ROC curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``.
+    """Compute the ROC curve from the scores ``(n,)`` of pairs and from ``same`` ``(n,)``, true for pairs of one identity.
 
     Raises:
-        ValueError: If the shapes differ, a score is not finite, or one kind of pair is missing.
+        ValueError: If the shapes differ, a score is not finite, or there are no same or no different pairs.
 
     >>> far, tar, thresholds = roc_curve(torch.tensor([0.9, 0.6, 0.3]), torch.tensor([True, False, True]))
     >>> far.tolist(), tar.tolist()
@@ -156,7 +149,7 @@ def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc
 
 
 def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n ..."]) -> tuple[Tensor, ...]:
-    """Return the scores from the highest down, and the columns, which share their first axis, in the same order."""
+    """Return the scores in descending order, and the columns, indexed by pair, in the same order."""
     ordered, order = scores.sort(descending=True)
     return ordered, *(column[order] for column in columns)
 
@@ -177,7 +170,7 @@ def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
 def check_pairs(
     scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], *, both_kinds: bool = True
 ) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]:
-    """Return scores in float64 and ``same`` as booleans; raise a ``ValueError`` if they are invalid."""
+    """Return the scores in float64 and ``same`` as booleans; raise ``ValueError`` if they are invalid."""
     if scores.ndim != 1 or same.shape != scores.shape:
         raise ValueError(
             f"scores and same must both have shape (n,), got {tuple(scores.shape)} and {tuple(same.shape)}"
@@ -205,7 +198,7 @@ def _variance(values: Float[Tensor, "points"], counts: Int[Tensor, "points"]) ->
 
 
 def resolve_rates(rates: Iterable[float], count: int) -> list[float]:
-    """Return those of some rates that ``count`` impostors resolve: at least one of them may be accepted.
+    """Return the rates that ``count`` impostors resolve: at least one impostor may be accepted.
 
     >>> resolve_rates([0.1, 0.01, 0.001], 100)
     [0.1, 0.01]
@@ -214,19 +207,20 @@ def resolve_rates(rates: Iterable[float], count: int) -> list[float]:
 
 
 class StreamedRoc:
-    """Count different pairs chunk by chunk against the scores of the same pairs, and give the exact ROC.
+    """The exact ROC curve of a stream of different pairs, for known scores of the same pairs.
 
-    Same pairs are few (mates), different pairs are many (every probe against a million distractors). The curve has a
-    corner only where a same pair lies, so it is enough to count, between every two neighboring scores of same pairs,
-    how many different pairs fall there: memory grows with the same pairs alone, and nothing is rounded.
-    Every figure of the :class:`Roc` (AUC, EER, TAR at any FAR) equals that of keeping all scores.
+    There are few same pairs (mates) and many different pairs (every probe with a million distractors). The curve has a
+    corner only at the score of a same pair, so it suffices to count the different pairs between neighboring scores of same
+    pairs. Memory grows only with the number of same pairs, and nothing is rounded. All figures of the :class:`Roc` (AUC,
+    EER, TAR at any FAR) equal those computed from all scores.
 
-    A binary search for every score would take most of the time. Scores are therefore counted in bins of equal width. If a bin
-    contains no score of a same pair, all its scores have one known place; only scores in the other bins are searched for.
+    A binary search for every score would take most of the time. Scores are therefore counted in bins of equal width. If
+    no same pair has its score in a bin, all scores of the bin lie in the same interval. Only scores in the other bins are
+    searched for.
 
     Args:
-        same: The scores of all same pairs ``(m,)``, finite.
-        at: Further scores at which the curve gets a point, for reading rates at given thresholds.
+        same: Scores of all same pairs ``(m,)``, finite.
+        at: Additional scores at which the curve gets a point, to read rates at given thresholds.
 
     >>> stream = StreamedRoc(torch.tensor([0.9, 0.8]))
     >>> for chunk in (torch.tensor([0.8, 0.1]), torch.tensor([0.85])):
@@ -237,58 +231,58 @@ class StreamedRoc:
     """
 
     def __init__(self, same: Shaped[Tensor, "m"], at: Shaped[Tensor, "k"] | None = None):
-        same = _check("same", same)
+        same = _check_scores("same", same)
         if not len(same):
             raise ValueError("same must hold at least one score, got none")
-        cuts = same if at is None else torch.cat([same, _check("at", at).to(same.device)])
+        cuts = same if at is None else torch.cat([same, _check_scores("at", at).to(same.device)])
         self.cuts = (cuts + 0.0).unique()  # ascending; minus zero is zero
         self.same = torch.bincount(torch.searchsorted(self.cuts, same), minlength=len(self.cuts))
         self.lowest = float("inf")
-        # Place 2i is between cut i − 1 and cut i, place 2i + 1 on cut i.
-        self._searched = torch.zeros(2 * len(self.cuts) + 1, dtype=torch.long, device=same.device)
+        # Interval 2i lies between cut i − 1 and cut i; interval 2i + 1 is cut i.
+        self._searched_counts = torch.zeros(2 * len(self.cuts) + 1, dtype=torch.long, device=same.device)
         size = min(BINS_PER_CUT * len(self.cuts), MAX_BINS)
         spread = min(max(float(self.cuts[-1] - self.cuts[0]), 1e-300), 1e300)
         self._scale = (size - 3) / spread
-        self._binned = torch.zeros(size, dtype=torch.long, device=same.device)
+        self._bin_counts = torch.zeros(size, dtype=torch.long, device=same.device)
         inside = torch.bincount(self._bin(self.cuts), minlength=size)
-        self._holds_cut, self._place = inside > 0, 2 * inside.cumsum(0)
+        self._has_cut, self._interval = inside > 0, 2 * inside.cumsum(0)
 
     @property
-    def counts(self) -> Int[Tensor, "places"]:
-        """Numbers of different pairs: below the lowest score of a same pair, equal to it, between it and the next, and so on."""
-        return self._searched.index_add(0, self._place, self._binned.masked_fill(self._holds_cut, 0))
+    def counts(self) -> Int[Tensor, "intervals"]:
+        """Numbers of different pairs below the first cut, equal to it, between the first and the second cut, and so on."""
+        return self._searched_counts.index_add(0, self._interval, self._bin_counts.masked_fill(self._has_cut, 0))
 
     def update(self, different: Shaped[Tensor, "n"]) -> None:
-        """Count the scores of further different pairs; raises ``ValueError`` if one is not finite."""
-        scores = _check("different", different).to(self.cuts.device)
+        """Count the scores of more different pairs; raise ``ValueError`` if a score is not finite."""
+        scores = _check_scores("different", different).to(self.cuts.device)
         if not len(scores):
             return
         self.lowest = min(self.lowest, scores.min().item() + 0.0)
         bins = self._bin(scores)
-        self._binned += torch.bincount(bins, minlength=len(self._binned))
-        scores = scores[self._holds_cut.index_select(0, bins).nonzero().squeeze(1)]
+        self._bin_counts += torch.bincount(bins, minlength=len(self._bin_counts))
+        scores = scores[self._has_cut.index_select(0, bins).nonzero().squeeze(1)]
         before = torch.searchsorted(self.cuts, scores)
         equal = self.cuts[before.clamp_max(len(self.cuts) - 1)] == scores
-        self._searched += torch.bincount(2 * before + equal, minlength=len(self._searched))
+        self._searched_counts += torch.bincount(2 * before + equal, minlength=len(self._searched_counts))
 
     def merge(self, other: "StreamedRoc") -> None:
-        """Add the counts of another stream with the same matching pairs, of another process or shard."""
+        """Add the counts of another stream (process or shard) with the same scores of same pairs."""
         if not torch.equal(self.cuts, other.cuts.to(self.cuts.device)):
             raise ValueError("other must count against the same scores")
-        self._searched += other.counts.to(self.cuts.device)
+        self._searched_counts += other.counts.to(self.cuts.device)
         self.lowest = min(self.lowest, other.lowest)
 
     def _bin(self, scores: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """Return the bin of each score. Bins ascend with the score; the first and the last are for scores beyond all cuts."""
-        return (scores - self.cuts[0]).mul_(self._scale).clamp_(-1, len(self._binned) - 2).add_(1).int()
+        """Return the bin of each score. The first bin holds scores below all cuts, the last one scores above all cuts."""
+        return (scores - self.cuts[0]).mul_(self._scale).clamp_(-1, len(self._bin_counts) - 2).add_(1).int()
 
     def roc(self) -> Roc:
-        """Return the curve of all pairs counted so far; raises ``ValueError`` if no different pair was."""
+        """Return the curve of all pairs counted so far; raise ``ValueError`` if there are no different pairs."""
         counts = self.counts
         if not counts.any():
             raise ValueError("no different pairs were added: update must be called before roc")
         descending = self.cuts.flip(0)
-        # Two points a cut: just above it, and on it. The last point accepts everything.
+        # Two points per cut: just above the cut and at the cut. The last point accepts all pairs.
         above = torch.nextafter(descending, torch.full_like(descending, torch.inf))
         last = descending.new_tensor([min(self.lowest, self.cuts[0].item())])
         thresholds = torch.cat(
@@ -301,10 +295,10 @@ class StreamedRoc:
         return Roc(thresholds, accepted_same, accepted_different)
 
 
-def _check(name: str, scores: Tensor) -> Float[Tensor, "n"]:
-    """Return scores in float64."""
+def _check_scores(name: str, scores: Tensor) -> Float[Tensor, "n"]:
+    """Return the scores in float64; raise ``ValueError`` if they are invalid."""
     if scores.ndim != 1 or scores.dtype == torch.bool or scores.is_complex():
         raise ValueError(f"{name} must be real scores of shape (n,), got {scores.dtype} {tuple(scores.shape)}")
-    if len(scores) and not torch.stack(scores.aminmax()).isfinite().all():  # one pass; NaN is the least and the largest
+    if len(scores) and not torch.stack(scores.aminmax()).isfinite().all():  # one pass; NaN is returned as both extremes
         raise ValueError(f"{name} must be finite, got {int((~scores.isfinite()).sum())} that are not")
     return scores.detach().double()

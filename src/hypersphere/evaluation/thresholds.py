@@ -1,4 +1,4 @@
-"""Choice of thresholds that keep an error rate. All thresholds of the library are chosen here.
+"""Choice of thresholds that limit an error rate. This module chooses all thresholds of the library.
 
 A score is accepted when it is ≥ the threshold. The threshold for a rate is the smallest one at which the share of accepted
 impostor scores is at most that rate. Verification calls the rate FAR, and every impostor pair is one trial. Open-set
@@ -16,21 +16,19 @@ from .intervals import PEOPLE, Measurement, wilson
 
 DEFAULT_FARS = (1e-2, 1e-3, 1e-4)
 DEFAULT_FPIRS = (1e-1, 1e-2)
-ADDED_PERSON = (
-    0.25  # weight of an accepted person added to the variance over people; without it coverage falls below 90 %
-)
-ROUNDING = 1e-9  # a rate times a count may miss an integer by this much
+ADDED_PERSON = 0.25  # weight of an accepted person added to the variance; without it, coverage falls below 90 %
+ROUNDING = 1e-9  # tolerance for rates times counts that should be integers
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold with the rate of impostors that it accepts.
+    """A threshold and the rate of impostors that it accepts.
 
     Attributes:
-        threshold: Scores that are at least this high are accepted.
-        rate: The share of the given impostor scores that are accepted, with its interval. Without ``people`` this is
-            Wilson's 95 % interval over independent scores. With ``people`` both ends are one-sided bounds over people.
-        people: How many people the impostor scores are of; None if it was not given.
+        threshold: Scores ≥ this number are accepted.
+        rate: Share of the impostor scores that are accepted, with its interval. Without ``people`` this is Wilson's 95 %
+            interval over independent scores. With ``people`` both ends are one-sided bounds over people.
+        people: Number of people in the impostor scores; None if ``people`` was not given.
 
     >>> point = choose_threshold(torch.tensor([0.1, 0.5, 0.2, 0.3]), far=0.25)
     >>> 0.3 < point.threshold < 0.300001, float(point.rate), point.people
@@ -51,35 +49,35 @@ def choose_threshold(
     confidence: float = 0.95,
     total: int | None = None,
 ) -> OperatingPoint:
-    r"""Choose the smallest threshold at which the rate of accepted impostors is at most the given one.
+    r"""Choose the smallest threshold at which the rate of accepted impostors is at most ``far`` or ``fpir``.
 
-    Without ``people`` the rate is that of the given scores: with n scores, ⌊rate·n⌋ of them may be accepted, and the
-    threshold is the next number above the highest score that must be rejected.
+    Without ``people``, the rate is measured on the given scores. Of n scores, ⌊rate·n⌋ may be accepted, and the threshold is
+    the next number above the highest score that must be rejected.
 
-    With ``people`` the promise is about *new* strangers: the threshold is the smallest one whose upper confidence bound
-    of the rate is at most ``fpir``. Pictures of one person are accepted or rejected together, so people are counted, not
-    pictures: the rate r is the mean over G people of the share s of their pictures that are accepted. Let V be the
-    variance of this mean when people are drawn again with replacement. A mean of n independent trials has the variance
-    r(1 − r)/n, so the pictures are worth n = r(1 − r)/V independent trials: as many as there are people if all pictures of
-    a person agree, and up to the number of pictures if they do not depend on the person. In this formula a further person,
-    all of whose pictures are accepted, counts with the weight 1/4, because a few accepted people underestimate the
-    variance. The bound is that of Clopper and Pearson for r·n accepted out of n trials.
+    With ``people``, the rate also holds for *new* strangers: the threshold is the smallest one whose upper confidence bound
+    of the rate is at most ``fpir``. Pictures of one person tend to be accepted or rejected together, so people are counted,
+    not pictures: the rate r is the mean over G people of the share s of their pictures that are accepted. Let V be the
+    variance of this mean when people are drawn with replacement. A mean of n independent trials has the variance
+    r(1 − r)/n, so the pictures are equivalent to n = r(1 − r)/V independent trials. n equals the number of people if all
+    pictures of each person agree, and is up to the number of pictures if they do not depend on the person. A few accepted
+    people underestimate V; the formula therefore includes one more person with the weight 1/4, all of whose pictures are
+    accepted. The bound is that of Clopper and Pearson for r·n accepted out of n trials.
 
     Args:
-        impostors: Scores ``(n,)`` of pairs of different identities for ``far``; the best score of each probe of a
-            stranger for ``fpir``.
-        far: The highest accepted false accept rate, in (0, 1].
-        fpir: The highest accepted false positive identification rate, in (0, 1]. Exactly one of both is given.
-        people: The person behind each score ``(n,)``, integers; only with ``fpir``.
-        confidence: How sure the promise about new strangers is; used with ``people`` only.
-        total: How many impostor scores there are, if only the highest are given.
+        impostors: Scores ``(n,)`` of pairs of different identities for ``far``; the best score of each stranger probe for
+            ``fpir``.
+        far: Maximum false accept rate, in (0, 1].
+        fpir: Maximum false positive identification rate, in (0, 1]. Give exactly one of ``far`` and ``fpir``.
+        people: Person of each score ``(n,)``, integers; only with ``fpir``.
+        confidence: Confidence of the bound for new strangers; used with ``people`` only.
+        total: Number of all impostor scores, if ``impostors`` holds only the highest.
 
     Returns:
-        The threshold, the rate of the given impostors and its interval, and the number of people.
+        The threshold, the rate of the given impostors with its interval, and the number of people.
 
     Raises:
-        ValueError: If there are fewer than 1/rate scores, or too few people for the rate: with fewer, even a threshold
-            above all scores cannot promise it.
+        ValueError: If there are fewer than 1/rate scores, or so few people that even a threshold above all scores does not
+            guarantee the rate.
 
     >>> strangers = torch.linspace(0, 0.5, 600)
     >>> round(choose_threshold(strangers, fpir=0.05).threshold, 3)
@@ -118,13 +116,13 @@ def allowed_accepts(rate: float, count: int, name: str = "far", trials: str = "d
 
     Args:
         rate: The rate, in (0, 1].
-        count: How many impostors there are.
-        name: What an error message calls the rate.
-        trials: What an error message calls the impostors.
+        count: Number of impostors.
+        name: Name of the rate in error messages.
+        trials: Name of the impostors in error messages.
 
     Raises:
-        ValueError: If there are fewer than 1/rate impostors. A single accepted one would already exceed the rate, and a
-            threshold above all of them would promise what was not measured.
+        ValueError: If there are fewer than 1/rate impostors: a single accepted impostor would exceed the rate, and a
+            threshold above all scores would be extrapolated.
 
     >>> allowed_accepts(0.01, 250)
     2
@@ -141,17 +139,14 @@ def allowed_accepts(rate: float, count: int, name: str = "far", trials: str = "d
 def choose_accurate_threshold(
     ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"], used: Bool[Tensor, "n"] | None = None
 ) -> float:
-    """Return the threshold of highest accuracy on pairs in descending order of their scores.
+    """Return the threshold with the highest accuracy on sorted pairs, the highest of several best thresholds.
 
-    It lies midway between two neighboring scores, or beyond all of them. Of several best thresholds it is the highest.
+    It lies midway between two neighboring scores, or is ±∞ if rejecting or accepting all pairs is best.
 
     Args:
-        ordered: Scores from the highest down.
+        ordered: Scores in descending order.
         same: Whether each pair is of one identity.
-        used: The pairs that count, all by default. A mask is much faster than selecting the pairs for every fold.
-
-    Returns:
-        The threshold; infinite if rejecting or accepting every pair is best.
+        used: Mask of the pairs to use, all by default. A mask is much faster than selecting the pairs of every fold.
 
     >>> scores, same = torch.tensor([0.75, 0.5, 0.25, 0.0]), torch.tensor([True, True, False, False])
     >>> choose_accurate_threshold(scores, same)
@@ -160,11 +155,11 @@ def choose_accurate_threshold(
     0.25
     """
     used = torch.ones_like(same) if used is None else used
-    # Accepted same pairs minus accepted different ones, down to each pair. A threshold cannot separate equal scores, so only
-    # the last pair of each run of equal scores counts; the others get a value below every possible one.
+    # Number of accepted same pairs minus accepted different pairs if all pairs up to each one are accepted. A threshold
+    # cannot separate equal scores, so all but the last pair of equal scores get a value below every possible one.
     gain = (same.to(torch.int8) * 2 - 1).masked_fill_(~used, 0).cumsum(0, dtype=torch.int32)
     gain[:-1].masked_fill_(ordered[1:] == ordered[:-1], -len(same) - 1)
-    best = int(gain.argmax())  # the first of equals is the highest threshold
+    best = int(gain.argmax())  # the first maximum has the highest threshold
     if gain[best] <= 0:
         return math.inf
     after, step = best + 1, 1024
@@ -175,7 +170,7 @@ def choose_accurate_threshold(
     after += int(used[after : after + step].long().argmax())
     above, below = ordered[best].item(), ordered[after].item()
     middle = above / 2 + below / 2
-    return middle if below < middle <= above else above  # nothing lies between neighbors of float64
+    return middle if below < middle <= above else above  # no number lies between neighboring float64 scores
 
 
 def _choose_over_people(
@@ -190,36 +185,36 @@ def _choose_over_people(
     needed = math.ceil(math.log1p(-confidence) / math.log1p(-rate) - ROUNDING)
     if count < needed:
         raise ValueError(
-            f"fpir={rate:g} needs strangers of at least {needed} people to be promised with a confidence of "
+            f"fpir={rate:g} needs strangers of at least {needed} people to be guaranteed with a confidence of "
             f"{confidence:.0%}, got {count} people"
         )
     ordered, order = scores.sort(descending=True)
     place, size = place[order], sizes[place[order]].double()
-    # When a person's j-th picture (from 0) is accepted, the share grows from j/m to (j + 1)/m. Summed over the pictures in
-    # the order of their scores this gives Σ s and Σ s² over people at every threshold.
+    # When the j-th of m pictures of a person (from 0) is accepted, the share s grows from j/m to (j + 1)/m. The cumulative
+    # sums of the increments of s and s², in the order of the scores, are Σ s and Σ s² over people at every threshold.
     by_person = place.argsort(stable=True)
     starts = sizes.cumsum(0) - sizes
     j = torch.empty_like(place)
     j[by_person] = torch.arange(len(place), device=place.device) - starts[place[by_person]]
     mean = (1 / size).cumsum(0) / count
     # The bound is above the mean, so thresholds with a higher mean can be skipped.
-    few = int((mean <= rate).sum()) + 1
-    mean, squares = mean[:few], ((2 * j + 1) / size.square()).cumsum(0)[:few]
+    length = int((mean <= rate).sum()) + 1
+    mean, squares = mean[:length], ((2 * j + 1) / size.square()).cumsum(0)[:length]
     added = (mean * count + ADDED_PERSON) / (count + ADDED_PERSON)
     squares = (squares + ADDED_PERSON) / (count + ADDED_PERSON)
     variance = ((squares - added.square()) / count).clamp_min(1e-300)
     trials = (added * (1 - added) / variance).clamp(count, len(scores))
     kept = _beta_cdf(mean.new_tensor(rate), mean * trials + 1, ((1 - mean) * trials).clamp_min(1e-9)) >= confidence
-    # Thresholds in descending order, until the first that exceeds the rate: its score must be rejected.
+    # The score of the first threshold, in descending order, whose bound exceeds the rate must be rejected.
     threshold = _next_above(ordered[int((~kept).long().argmax())], scores)
     accepted = int((ordered >= threshold).sum())
     if not accepted:
         return OperatingPoint(
             threshold, Measurement(0.0, 0.0, -math.expm1(math.log1p(-confidence) / count), PEOPLE), count
         )
-    value, worth = mean[accepted - 1], trials[accepted - 1]
-    low = _beta_quantile(1 - confidence, value * worth, (1 - value) * worth + 1)
-    high = _beta_quantile(confidence, value * worth + 1, (1 - value) * worth)
+    value, n = mean[accepted - 1], trials[accepted - 1]
+    low = _beta_quantile(1 - confidence, value * n, (1 - value) * n + 1)
+    high = _beta_quantile(confidence, value * n + 1, (1 - value) * n)
     return OperatingPoint(threshold, Measurement(float(value), low, high, PEOPLE), count)
 
 
@@ -232,10 +227,10 @@ def _check_scores(scores: Shaped[Tensor, "..."]) -> Float[Tensor, "n"]:
 
 
 def _next_above(score: Float[Tensor, ""], scores: Float[Tensor, "n"]) -> float:
-    """Return the next number above a score in the precision that the scores really have.
+    """Return the next number above a score, in the precision in which the scores were computed.
 
-    torch and numpy round a Python number to the dtype of the tensor that it is compared with. A step of float64 above a
-    score of float32 would be rounded away then, also if the scores were converted to float64 on the way here.
+    torch and numpy round a Python number to the dtype of the tensor that it is compared with. This would undo a step of
+    float64 above a float32 score. Scores that were converted from float32 to float64 are therefore treated as float32.
     """
     single = score.dtype == torch.float64 and bool((scores.float().double() == scores).all())
     score = score.float() if single else score
@@ -246,21 +241,21 @@ def _beta_cdf(x: Float[Tensor, "*n"], a: Float[Tensor, "n"], b: Float[Tensor, "n
     """Return the distribution function of Beta(a, b) at x, the regularized incomplete beta function.
 
     It is x^a (1 − x)^b / (a·B(a, b)) times a continued fraction, which is evaluated by Lentz's method. The fraction
-    converges quickly for x < (a + 1)/(a + b + 2); beyond, I_x(a, b) = 1 − I_{1−x}(b, a) is used.
+    converges quickly for x < (a + 1)/(a + b + 2); for larger x, I_x(a, b) = 1 − I_{1−x}(b, a) is used.
     """
     swap = x > (a + 1) / (a + b + 2)
     x, a, b = torch.where(swap, 1 - x, x), torch.where(swap, b, a), torch.where(swap, a, b)
     tiny = 1e-300
     c = torch.ones_like(a)
-    d = 1 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
+    d = 1 / _avoid_zero(1 - (a + b) * x / (a + 1), tiny)
     fraction = d.clone()
     for m in range(1, 200):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
             -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
         ):
-            d = 1 / _away_from_zero(1 + term * d, tiny)
-            c = _away_from_zero(1 + term / c, tiny)
+            d = 1 / _avoid_zero(1 + term * d, tiny)
+            c = _avoid_zero(1 + term / c, tiny)
             fraction = fraction * c * d
         if ((c * d - 1).abs() < 1e-13).all():
             break
@@ -269,12 +264,12 @@ def _beta_cdf(x: Float[Tensor, "*n"], a: Float[Tensor, "n"], b: Float[Tensor, "n
     return torch.where(swap, 1 - value, value)
 
 
-def _away_from_zero(value: Float[Tensor, "n"], tiny: float) -> Float[Tensor, "n"]:
+def _avoid_zero(value: Float[Tensor, "n"], tiny: float) -> Float[Tensor, "n"]:
     return torch.where(value.abs() < tiny, tiny, value)
 
 
 def _beta_quantile(level: float, a: Float[Tensor, ""], b: Float[Tensor, ""]) -> float:
-    """Return x with Beta(a, b) below x at probability ``level``, on a grid that is refined four times."""
+    """Return the ``level`` quantile of Beta(a, b), by four refinements of a grid."""
     low, high = 0.0, 1.0
     for _ in range(4):
         grid = torch.linspace(low, high, 1002, dtype=a.dtype, device=a.device)[1:-1]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..data.streams import TEMPLATE, Stream
 from ..data.verification_pairs import pairs
 from ._few_shot import FewShotReport, few_shot
-from ._identification import IdentificationReport, one_each
+from ._identification import IdentificationReport, split_one_per_class
 from ._verification import VerificationReport, verification
 from .features import pair_scores
 from .figures import Figure, Report
@@ -31,10 +31,10 @@ def unseen_classes(
 ) -> "UnseenReport":
     """Evaluate features ``(n, d)`` of unseen classes by cosine.
 
-    Verification takes every pair of one class and ``negatives`` pairs of two, or all there are if they are fewer.
-    Identification puts one random sample of every class into the gallery and probes with all the others, ``templates``
-    times. Few-shot recognition draws ``episodes`` of ``ways`` classes out of all of them, each with ``shots`` known
-    samples, and takes the nearest centroid. Everything random comes from one stream of ``seed``.
+    Verification uses all same pairs and ``negatives`` random different pairs, or all if there are fewer. Identification
+    enrolls one random sample per class in the gallery and uses all other samples as probes; it is repeated ``templates``
+    times. Few-shot classification draws ``episodes`` of ``ways`` classes with ``shots`` support samples each and predicts
+    the class with the nearest centroid. All random choices depend on ``seed``.
 
     >>> features = torch.eye(30).repeat(6, 1)
     >>> report = unseen_classes(features, torch.arange(30).repeat(6), episodes=10)
@@ -51,7 +51,7 @@ def unseen_classes(
     scores = pair_scores(features, torch.stack([drawn.first, drawn.second], 1).to(features.device))
     ranks = []
     for i in range(templates):
-        gallery, probes = one_each(labels, Stream(seed, TEMPLATE, i))
+        gallery, probes = split_one_per_class(labels, Stream(seed, TEMPLATE, i))
         ranks.append(ranking(features[probes], labels[probes], features[gallery], labels[gallery]).rank)
     return UnseenReport(
         verification(scores, drawn.same.to(features.device), seed=seed),
@@ -75,7 +75,7 @@ class UnseenReport(Report):
     title = "unseen classes"
 
     def figures(self) -> list[Figure]:
-        """Return EER, TAR at the FAR of 10⁻³ if the pairs resolve it, rank-1 identification, and few-shot accuracy."""
+        """Return EER, TAR at a FAR of 10⁻³ if the pairs resolve it, the rank-1 rate, and few-shot accuracy."""
         pairs, shots = self.verification.roc, self.few_shot
         figures = [
             Figure("classes", self.identification.identities, "classes"),

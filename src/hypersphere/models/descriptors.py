@@ -18,6 +18,7 @@ PATTERNS = 59  # bins of LBP: 58 uniform patterns and one for all others
 TIE = 1e-5  # differences up to this are rounding, so that every runtime computes the same pattern
 CLIP = 0.2  # largest entry of a normalized block of HOG (Dalal and Triggs, 2005)
 MIN_HALF_SIDE = 16  # pixels of the shorter side from which on descriptors of the picture at half its size are added
+MIN_POWER = 1e-8  # of a spectrum before its logarithm is taken
 PATCH_RESPONSES = "patch responses"  # the name of the descriptor whose filters are learned
 
 
@@ -67,6 +68,7 @@ class Descriptors(nn.Module):
         weights: Share of each map in the cosine of two pictures; equal by default.
         filters: Number of filters of one more descriptor, the mean responses to patches in 4×4 cells. It is the last of each
             round of ``dims``; 0 leaves it out.
+        logarithm: Take the logarithm of the input first, for spectra of power.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
     >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).round(decimals=4).tolist()
@@ -80,10 +82,11 @@ class Descriptors(nn.Module):
         dims: Sequence[int],
         weights: Sequence[float] | None = None,
         filters: int = 0,
+        logarithm: bool = False,
     ):
         super().__init__()
         sizes = descriptor_sizes(in_channels, input_size)
-        self.filters = filters
+        self.filters, self.logarithm = filters, logarithm
         self.patches: PatchResponses | None = None
         if filters:
             self.patches = PatchResponses(in_channels, input_size, filters)
@@ -107,6 +110,8 @@ class Descriptors(nn.Module):
     def forward(self, x: Float[Tensor, "b *c h w"]) -> Float[Tensor, "b d"]:
         """Return the directions, each scaled by the root of its weight, together of length 1; spectra need no channel."""
         pictures = x if x.ndim == 4 else x[:, None]
+        if self.logarithm:
+            pictures = take_logarithm(pictures)
         found = describe_pictures(pictures, self.weights)
         if self.patches is not None and PATCH_RESPONSES in self.weights:
             found[PATCH_RESPONSES] = self.patches(pictures)
@@ -170,6 +175,15 @@ def descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str,
         sizes["row statistics"] = 2 * rows
         sizes["row covariances"] = rows * (rows + 1) // 2
     return sizes
+
+
+def take_logarithm(power: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Return log(max(power, 10⁻⁸)).
+
+    >>> take_logarithm(torch.tensor([0.0, 1.0])).round().tolist()
+    [-18.0, 0.0]
+    """
+    return power.clamp_min(MIN_POWER).log()
 
 
 def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n bins"]:

@@ -1,4 +1,4 @@
-"""Orthogonal over-parameterized training (Part IV): neurons w_i = R v_i with v fixed and R orthogonal and learned."""
+"""Orthogonal over-parameterized training (Part IV): neurons w_i = R v_i with fixed v_i and a learned orthogonal R."""
 
 from ._merge import merge, unmerge
 from ._overparameterize import overparameterize

@@ -1,4 +1,4 @@
-"""Merging of learned rotations into the weights after training, for good or temporarily."""
+"""Merging of learned rotations into the weights after training, permanently or temporarily."""
 
 import torch
 from torch import nn
@@ -18,30 +18,30 @@ def merge(
     only: Selectors | None = None,
     skip: Selectors = (),
 ) -> nn.Module:
-    """Multiply R into the neurons, in place: the model is plain again, with its original keys, shapes and speed.
+    """Multiply the R of the active task into the weights, in place, and restore the original keys, shapes and speed.
 
-    It ends both :func:`overparameterize` and :func:`finetune`. The R of the task in use is multiplied in. Weights become
-    new parameters, trainable if they were before, so create a new optimizer. Once no rotation is left, everything that
-    :func:`finetune` froze is trainable again. To continue with a new R over the learned neurons (progressive training,
-    F.8), call :func:`overparameterize` or :func:`finetune` again. :func:`~hypersphere.neurons.get_change_report` tells
-    which layers were merged.
+    Undoes the change of the model by :func:`overparameterize` or :func:`finetune` and keeps what was learned. Weights
+    become new parameters that are trainable if they were before, so create a new optimizer. Once no rotation is left,
+    everything that :func:`finetune` froze is trainable again. To learn a new R for the merged neurons (progressive
+    training, F.8), call :func:`overparameterize` or :func:`finetune` again.
+    :func:`~hypersphere.neurons.get_change_report` lists the merged layers.
 
     Args:
-        model: a model changed by :func:`overparameterize` or :func:`finetune`.
-        keep: whether to compute every effective weight once and keep the fixed weight and R beside it. The model is then
-            as fast as a plain one and holds one more copy of its weights; :func:`unmerge` undoes it exactly.
-        undo: whether to drop R instead, so that every fixed weight returns bit for bit.
-        only: layers to merge: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
+        model: A model changed by :func:`overparameterize` or :func:`finetune`.
+        keep: Whether to store the effective weights in addition to the fixed weights and R. The model is then as fast as
+            a plain one and holds one more copy of its weights; :func:`unmerge` undoes this exactly.
+        undo: Whether to discard R instead and restore every fixed weight bit for bit.
+        only: Layers to merge: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
             several. None means all.
-        skip: layers that keep their R, selected in the same ways.
+        skip: Layers that keep their R, selected in the same ways.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if no selected layer has a rotation, if a weight has another parametrization on top, if both ``keep``
-            and ``undo`` are given, and for a quantized layer, whose weight cannot hold R without being rounded again;
-            ``undo=True`` removes its R and ``skip`` leaves it alone.
+        ValueError: If no selected layer has a rotation, a weight has another parametrization on top, or both ``keep`` and
+            ``undo`` are given. Also if a layer is quantized, because its weight would have to be rounded again;
+            ``undo=True`` removes its R, and ``skip`` leaves it unchanged.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> net = torch.nn.Linear(4, 2)
@@ -52,7 +52,7 @@ def merge(
         raise ValueError("merge takes keep=True or undo=True, not both")
     sites, report = _select_sites(model, only, skip)
     for name, site in sites.items():
-        _refuse(name, site, undo)
+        _refuse_unmergeable(name, site, undo)
         done = (
             "R removed"
             if undo
@@ -60,49 +60,51 @@ def merge(
             if keep
             else "R multiplied into its weight"
         )
-        report.changed[name] = f"{_plain_name(site.module)}, {done}"
+        report.changed[name] = f"{_get_plain_name(site.module)}, {done}"
     if keep:
         for site in sites.values():
             with torch.no_grad():
-                site.own.kept = None
-                site.own.kept = getattr(site.module, site.parameter).detach().clone()
+                site.parametrization.merged_weight = None
+                site.parametrization.merged_weight = getattr(site.module, site.parameter).detach().clone()
     else:
         for site in sites.values():
             release(site.module) if is_quantized(site.module) else _merge_layer(site, undo)
         if not find_rotated(model):
             thaw(model)
-        else:  # fine-tuning of the other layers goes on, so the merged weights stay frozen until its end
+        else:  # other layers are still being fine-tuned, so the merged weights stay frozen
             for site in sites.values():
-                if isinstance(site.own, Adapter) and not is_quantized(site.module):
+                if isinstance(site.parametrization, Adapter) and not is_quantized(site.module):
                     freeze_parameter(site.module, site.parameter)
     attach_change_report(model, report)
     return model
 
 
 def unmerge(model: nn.Module) -> nn.Module:
-    """Undo ``merge(model, keep=True)``: the fixed weights and R are used again, bit for bit as before.
+    """Undo ``merge(model, keep=True)`` and restore the fixed weights and R bit for bit.
 
     Args:
-        model: a model merged with ``keep=True``.
+        model: A model merged with ``keep=True``.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if the model is not merged with ``keep=True``.
+        ValueError: If the model is not merged with ``keep=True``.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> net, x = overparameterize(torch.nn.Linear(4, 2)), torch.randn(3, 4)
     >>> torch.equal(unmerge(merge(net, keep=True))(x), net(x))
     True
     """
-    merged = {name: site for name, site in find_rotated(model).items() if site.own.kept is not None}
+    merged = {
+        name: site for name, site in find_rotated(model).items() if site.parametrization.merged_weight is not None
+    }
     if not merged:
         raise ValueError(f"{type(model).__name__} is not merged with keep=True, so there is nothing to take back")
     for site in merged.values():
-        site.own.kept = None
+        site.parametrization.merged_weight = None
     attach_change_report(
-        model, ChangeReport({name: f"{_plain_name(site.module)}, R in use again" for name, site in merged.items()})
+        model, ChangeReport({name: f"{_get_plain_name(site.module)}, R in use again" for name, site in merged.items()})
     )
     return model
 
@@ -125,33 +127,35 @@ def _select_sites(model: nn.Module, only: Selectors | None, skip: Selectors) -> 
 
 def _is_selected(name: str, site: Site, selectors: list[Selector]) -> bool:
     layer = name if site.parameter == "weight" else name.removesuffix(site.parameter).removesuffix(".")
-    return any(matches(each, site.module, s) for s in selectors for each in {name, layer})
+    return any(matches(label, site.module, s) for s in selectors for label in {name, layer})
 
 
-def _plain_name(module: nn.Module) -> str:
-    """Return the class name of a layer without the prefix of torch's parametrized classes and of tuned ones."""
+def _get_plain_name(module: nn.Module) -> str:
+    """Return the class name of a layer without the prefix ``Parametrized`` or ``Tuned``."""
     return type(module).__name__.removeprefix("Parametrized").removeprefix("Tuned")
 
 
-def _refuse(name: str, site: Site, undo: bool) -> None:
+def _refuse_unmergeable(name: str, site: Site, undo: bool) -> None:
     if is_quantized(site.module):
         if not undo:
             raise ValueError(
                 f"layer {name!r} has a quantized weight, which cannot hold R without being rounded again: keep the "
-                "rotation on its inputs, or take it off with merge(model, undo=True)"
+                "rotation on its inputs, or remove it with merge(model, undo=True)"
             )
     elif len(site.module.parametrizations[site.parameter]) > 1:  # type: ignore[index, arg-type]
         raise ValueError(f"layer {name!r} has another parametrization on top of R·V: remove that one first")
 
 
 def _merge_layer(site: Site, undo: bool) -> None:
-    module, parameter, own = site
+    module, parameter, parametrization = site
     with torch.no_grad():
-        own.kept = None
+        parametrization.merged_weight = None
         weight = None if undo else getattr(module, parameter).detach().clone()
     base = unregister(module, parameter)
     weight = base.detach() if weight is None else weight
-    module.register_parameter(parameter, nn.Parameter(weight, requires_grad=own.plain["requires_grad"]))
-    for key in own.plain["order"]:  # the order of a state_dict is the order of registration
+    module.register_parameter(
+        parameter, nn.Parameter(weight, requires_grad=parametrization.original_layer["requires_grad"])
+    )
+    for key in parametrization.original_layer["order"]:  # a state_dict has the order of registration
         if key in module._parameters:
             module._parameters[key] = module._parameters.pop(key)

@@ -31,47 +31,50 @@ def overparameterize(
     classifier: ClassifierLike = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    r"""Let every Linear and Conv layer learn w_i = R v_i with fixed neurons v_i and one R per layer (eq. 7.1), in place.
+    r"""Replace the weight of every Linear and Conv layer by w_i = R v_i with fixed v_i and a learned R (eq. 7.1), in place.
 
-    Create the optimizer afterwards. A neuron is a flattened filter over the channels of its own group. While R is
-    orthogonal, the hyperspherical energy of the neurons cannot change (7.2). The v_i are the current weights of the
-    model; :func:`prepare_neurons` gives a plain baseline the same ``redraw``, ``mean``, ``refine`` and ``normalize``.
+    Create the optimizer afterwards. A neuron is a filter, flattened over the channels of its group. The v_i are the
+    current weights of the model. While R is orthogonal, the hyperspherical energy of the neurons is constant (7.2).
+    :func:`prepare_neurons` applies the same ``redraw``, ``mean``, ``refine`` and ``normalize`` to a baseline without R.
 
-    :func:`~hypersphere.neurons.get_change_report` tells which layers were changed, which were skipped and why;
-    :func:`plan_overparameterize` tells it beforehand. Weights of an unknown kind (``in_proj_weight`` of an attention, the
+    :func:`~hypersphere.neurons.get_change_report` lists the changed layers and the skipped layers with the reason;
+    :func:`plan_overparameterize` lists them in advance. Unsupported weights (``in_proj_weight`` of an attention, the
     Conv1D of transformers, recurrent cells) cause a ``UserWarning`` unless they are named in ``skip``.
 
     Args:
-        model: any network.
-        method: ``"cayley"`` (the cheapest), ``"gram_schmidt"``, ``"householder"``, ``"lowdin"`` or ``"exponential"``;
-            ``"ogd"``, ``"regularized"`` and ``"unconstrained"`` learn R itself; or any map from a free square matrix to
-            R, such as :class:`SymmetricPositive` or a callable on ``(…, n, n)``. A module is copied for each layer.
-        blocks: number of diagonal blocks into which R is cut along the channels (F.5). A layer whose channels it does not
-            divide, such as a first layer of three, keeps one whole R, which the change report says. A callable chooses
-            per layer, and must choose divisors.
-        share_blocks: whether all blocks are the same matrix.
-        train_neurons: whether to learn V as well (the ablation of table 7.1); the energy can then change.
-        redraw: function that draws a weight anew in place, such as ``torch.nn.init.xavier_normal_``; None keeps it.
-        mean: number added to every entry of the neurons (the means of table 7.2).
-        refine: how to lower the energy of the neurons before training (7.3.7): a :class:`Refinement`, or a callable
+        model: Any network.
+        method: ``"cayley"`` (the cheapest), ``"gram_schmidt"``, ``"householder"``, ``"lowdin"`` or ``"exponential"``.
+            ``"ogd"``, ``"regularized"`` and ``"unconstrained"`` learn R directly. Alternatively any map from an
+            unconstrained square matrix to R, such as :class:`SymmetricPositive` or a callable on ``(…, n, n)``. A module is
+            copied for each layer.
+        blocks: Number of diagonal blocks of R along the channels (F.5). If it does not divide the channels of a layer, as
+            in a first layer with three channels, R is a single block and the change report says so. A callable
+            ``(name, module) → int`` chooses the number per layer and must return a divisor.
+        share_blocks: Whether all blocks are the same matrix.
+        train_neurons: Whether to learn V as well (the ablation of table 7.1). The energy can then change.
+        redraw: Function that reinitializes a weight in place, such as ``torch.nn.init.xavier_normal_``. None keeps the
+            weight.
+        mean: Number added to every entry of the neurons (the means of table 7.2).
+        refine: Method that lowers the energy of the neurons before training (7.3.7): a :class:`Refinement`, or a callable
             that changes the ``(neurons, dim)`` rows in place.
-        normalize: whether to give the neurons unit length (table 7.7).
-        start: ``"usual"`` starts R from N(0, 1) for Gram–Schmidt, Householder and Löwdin and from the identity for the
-            others. ``"normal"`` starts every method from N(0, 1), as Liu (2020) prints it, orthogonalized for ``"ogd"``.
-            ``"identity"`` always starts from the identity, so that an otherwise unchanged model computes the same.
-        only: layers to change: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
+        normalize: Whether to scale the neurons to unit length (table 7.7).
+        start: Initialization. ``"usual"`` initializes X from N(0, 1) for Gram–Schmidt, Householder and Löwdin, and R with
+            the identity for the other methods. ``"normal"`` uses N(0, 1) for every method, as printed in Liu (2020), and
+            orthogonalizes it for ``"ogd"``. ``"identity"`` always initializes R with the identity, so that an otherwise
+            unchanged model computes the same outputs.
+        only: Layers to change: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
             several. None means all.
-        skip: layers to leave alone, selected in the same ways.
-        classifier: the layer that is trained as usual, by name or as a module; False if there is none. By default it is
-            the last margin head, otherwise the last Linear layer unless that is the model.
-        generator: random generator for R.
+        skip: Layers to leave unchanged, selected in the same ways.
+        classifier: The classification layer, which is trained without R, by name or as a module; False if there is none.
+            By default it is the last margin head, otherwise the last Linear layer unless that is the model itself.
+        generator: Random generator for R.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if no layer is selected, if a weight is tied or computed, and for neurons that are all zero, which
-            no R can move.
+        ValueError: If no layer is selected, a weight is tied or computed, or all neurons of a layer are zero, because a
+            zero vector stays zero under every R.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     >>> sorted(name for name, _ in overparameterize(net).named_parameters())
@@ -79,8 +82,8 @@ def overparameterize(
     """
     if start not in STARTS:
         raise ValueError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
-    layers, report = _select(model, only, skip, classifier)
-    old = {name for name, _ in model.named_parameters()}
+    layers, report = _select_plain_layers(model, only, skip, classifier)
+    old_names = {name for name, _ in model.named_parameters()}
     counts = {name: _count_blocks(name, module, blocks) for name, module in layers.items()}
     prepared = []
     for name, module in layers.items():
@@ -88,23 +91,23 @@ def overparameterize(
         neurons = initialize_neurons(weight.detach(), redraw=redraw, mean=mean, refine=refine, normalize=normalize)
         if not train_neurons:
             _refuse_zeros(name, neurons)
-        own = Overparameterization(neurons[0].numel(), blocks=counts[name], share=share_blocks)
-        own.add(own.active, as_map(method), start, weight.detach(), generator)
-        own.plain = {"order": list(module._parameters), "requires_grad": weight.requires_grad}
-        report.changed[name] = f"{type(module).__name__}, R by {type(own.rotation.map).__name__}"
+        parametrization = Overparameterization(neurons[0].numel(), blocks=counts[name], share=share_blocks)
+        parametrization.add(parametrization.active, as_map(method), start, weight.detach(), generator)
+        parametrization.original_layer = {"order": list(module._parameters), "requires_grad": weight.requires_grad}
+        report.changed[name] = f"{type(module).__name__}, R by {type(parametrization.rotation.map).__name__}"
         if isinstance(blocks, int) and counts[name] != blocks:
             report.changed[name] += (
                 f" in one block, because {blocks} do not divide its {module.weight.shape[1]} channels"  # type: ignore[union-attr, index]
             )
-        prepared.append((module, nn.Parameter(neurons) if train_neurons else neurons, own))
-    for module, neurons, own in prepared:  # only now, so that an error above leaves the model unchanged
-        register(module, "weight", neurons, own)
-    report.new_parameters = [name for name, _ in model.named_parameters() if name not in old]
+        prepared.append((module, nn.Parameter(neurons) if train_neurons else neurons, parametrization))
+    for module, neurons, parametrization in prepared:  # only now, so that an error above leaves the model unchanged
+        register(module, "weight", neurons, parametrization)
+    report.new_parameters = [name for name, _ in model.named_parameters() if name not in old_names]
     attach_change_report(model, report)
     return model
 
 
-def _select(
+def _select_plain_layers(
     model: nn.Module, only: Selectors | None, skip: Selectors, classifier: ClassifierLike
 ) -> tuple[dict[str, nn.Module], ChangeReport]:
     layers, report = select_layers(model, only, skip, classifier)
@@ -122,7 +125,7 @@ def _select(
         weight = module._parameters.get("weight")
         if parametrize.is_parametrized(module, "weight") or not isinstance(weight, nn.Parameter):
             raise ValueError(
-                f"layer {name!r} has a weight that is computed from something else, over-parameterize the plain layer"
+                f"layer {name!r} has a weight that is computed from something else: over-parameterize the plain layer"
             )
         if len(names := owners[id(weight)]) > 1:
             raise ValueError(
@@ -131,7 +134,7 @@ def _select(
             )
     if report.unsupported:
         reasons = "; ".join(f"{name}: {report.skipped[name]}" for name in report.unsupported)
-        warnings.warn(f"trained as usual, without R ({reasons}); name them in skip to say so", stacklevel=3)
+        warnings.warn(f"layers trained without R ({reasons}); name them in skip to silence this warning", stacklevel=3)
     return layers, report
 
 
@@ -151,7 +154,7 @@ def _refuse_zeros(name: str, neurons: Tensor) -> None:
     zero = ~neurons.flatten(1).any(1)
     if zero.all():
         raise ValueError(
-            f"the neurons of layer {name!r} are all zero (the last layer of a T-Net starts so), which no R can move: "
+            f"the neurons of layer {name!r} are all zero (as in a new T-Net's last layer), which no R can move: "
             "skip the layer, redraw it or train its neurons"
         )
     if zero.any():

@@ -1,4 +1,4 @@
-"""The initial neurons of orthogonal training, and the same start for a plain network."""
+"""Initial neurons of orthogonal training, and the same initialization for a plain network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from .layer_selection import ClassifierLike, select_layers
 
 @dataclass(frozen=True)
 class Refinement:
-    """A way to move the neurons before training so that their hyperspherical energy falls (Liu, 2020, 7.3.7 and table 7.6).
+    """Minimization of the hyperspherical energy of the neurons before training (Liu, 2020, 7.3.7 and table 7.6).
 
     Args:
-        s: power of the Riesz kernel; 0 is the logarithm.
-        half_space: whether the energy is that of the lines ±v rather than of the directions v.
-        steps: the largest number of L-BFGS steps.
+        s: Power of the Riesz kernel; 0 is the logarithm.
+        half_space: Whether to minimize the energy of the lines ±v instead of the directions v.
+        steps: Maximum number of L-BFGS steps.
         distance: ``"euclidean"`` or ``"angular"``.
 
     >>> Refinement(s=1, half_space=True)(torch.randn(8, 3)).shape
@@ -36,8 +36,8 @@ class Refinement:
             raise ValueError(f"a refinement needs s ≥ 0 and steps ≥ 1, got s={self.s!r}, steps={self.steps!r}")
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Refine the ``(neurons, dim)`` rows in place, keep their lengths, and return them."""
-        from ..energy import refine_  # the parts do not need each other otherwise
+        """Change the ``(neurons, dim)`` rows in place without changing their lengths, and return them."""
+        from ..energy import refine_  # imported here, because nothing else in this package needs energy
 
         return refine_(rows, self.s, self.half_space, distance=self.distance, steps=self.steps)
 
@@ -54,21 +54,22 @@ def prepare_neurons(
     skip: Selectors = (),
     classifier: ClassifierLike = None,
 ) -> nn.Module:
-    """Give the hidden neurons of a plain network the start that :func:`overparameterize` gives them, without any R.
+    """Initialize the hidden neurons of a plain network as :func:`overparameterize` does, without any R.
 
-    It makes the baselines of Liu (2020): shifted (table 7.2) and normalized neurons (table 7.7), and with ``freeze``
-    the network whose classifier alone is trained (F.5). The arguments are those of :func:`overparameterize`.
+    Use it for the baselines of Liu (2020): shifted neurons (table 7.2), normalized neurons (table 7.7), and with
+    ``freeze`` a network in which only the classifier is trained (F.5).
 
     Args:
-        model: the network, changed in place.
-        redraw: function that draws a weight anew in place, such as ``torch.nn.init.xavier_normal_``; None keeps it.
-        mean: number added to every weight afterwards.
-        refine: function that lowers the energy of the ``(neurons, dim)`` rows in place.
-        normalize: whether every neuron then gets unit length.
-        freeze: whether the neurons are no longer trained.
-        only: layers to change, see :func:`plan_overparameterize`.
-        skip: layers to leave out.
-        classifier: the layer to leave alone, or False.
+        model: The network, changed in place.
+        redraw: Function that reinitializes a weight in place, such as ``torch.nn.init.xavier_normal_``. None keeps the
+            weight.
+        mean: Number added to every weight after ``redraw``.
+        refine: Function that lowers the energy of the ``(neurons, dim)`` rows in place.
+        normalize: Whether to scale every neuron to unit length at the end.
+        freeze: Whether to exclude the neurons from training.
+        only: Layers to change, see :func:`plan_overparameterize`.
+        skip: Layers to leave unchanged.
+        classifier: The classification layer, which is left unchanged, or False if there is none.
 
     Returns:
         The model.
@@ -98,14 +99,14 @@ def initialize_neurons(
     refine: Callable[[Tensor], object] | None,
     normalize: bool,
 ) -> Tensor:
-    """Return a copy of the weight, drawn anew, shifted, refined and normalized in this order, as far as requested."""
+    """Return a copy of the weight after the requested steps, in the order redraw, shift, refine, normalize."""
     if not abs(mean) < float("inf"):
         raise ValueError(f"mean must be a finite number, got {mean!r}")
     neurons = weight.clone(memory_format=torch.contiguous_format)
     if redraw is not None:
         redraw(neurons)
     neurons += mean
-    rows = neurons.flatten(1)  # a view: the refinement works in place
+    rows = neurons.flatten(1)  # a view, so that the refinement changes neurons
     if refine is not None:
         refine(rows)
     if normalize:

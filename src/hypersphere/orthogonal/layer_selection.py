@@ -1,4 +1,4 @@
-"""Selection of the layers that orthogonal training changes, with a reason for every weight that it leaves alone."""
+"""Selection of the layers that orthogonal training changes, with a reason for every skipped weight."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from ..neurons import (
     output_layer,
 )
 
-# bool rather than Literal[False], which settings read from a command line as the name "false"
+# bool instead of Literal[False], because settings would parse the latter as the name "false" on a command line
 ClassifierLike: TypeAlias = str | nn.Module | bool | None
 
 
@@ -31,18 +31,18 @@ def plan_overparameterize(
     """Report which layers :func:`overparameterize` would change with these arguments, without changing the model.
 
     Args:
-        model: the model to look at.
-        only: layers to change: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
+        model: The model, which is not changed.
+        only: Layers to change: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
             several. None means all.
-        skip: layers to leave alone, selected in the same ways.
-        classifier: the layer that classifies and is trained as usual, by name or as a module; False if there is none.
-            By default it is the last margin head of the model, otherwise its last Linear layer unless that is the model.
+        skip: Layers to leave unchanged, selected in the same ways.
+        classifier: The classification layer, which is trained without R, by name or as a module; False if there is none.
+            By default it is the last margin head, otherwise the last Linear layer unless that is the model itself.
 
     Returns:
-        Every weight matrix of the model, as changed or skipped.
+        A report that lists every weight matrix as changed or skipped.
 
     Raises:
-        ValueError: if a name matches no module.
+        ValueError: If a name matches no module.
 
     >>> net = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
     >>> print(plan_overparameterize(net))
@@ -60,23 +60,23 @@ def select_layers(
     classifier: ClassifierLike,
     types: tuple[type[nn.Module], ...] = NEURON_LAYERS,
 ) -> tuple[dict[str, nn.Module], ChangeReport]:
-    """Return the selected layers of these types by name, and the report about every weight matrix of the model."""
+    """Return the selected layers of the given types by name, and a report on every weight matrix of the model."""
     only, skip = None if only is None else as_selectors(only), as_selectors(skip)
-    head, why = find_classifier(model, classifier)
+    head, reason = find_classifier(model, classifier)
     selected = neuron_layers(model, types=(nn.Module,), only=only, skip=skip)
     chosen: dict[str, nn.Module] = {}
     report = ChangeReport()
     for name, module in model.named_modules():
-        for label, known in _list_matrices(name, module, types):
+        for label, is_supported in _list_matrices(name, module, types):
             if any(matches(name, module, s) for s in skip):
                 report.skipped[label] = "named in skip"
             elif name == head:
-                report.skipped[label] = why
+                report.skipped[label] = reason
             elif name not in selected:
                 report.skipped[label] = "not named in only"
             elif isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
                 report.skipped[label] = "the rows of an embedding are not neurons"
-            elif not known:
+            elif not is_supported:
                 report.skipped[label] = f"a {type(module).__name__} is not among the layers that this method knows"
                 report.unsupported.append(label)
             else:
@@ -86,14 +86,14 @@ def select_layers(
 
 
 def find_classifier(model: nn.Module, classifier: ClassifierLike) -> tuple[str | None, str]:
-    """Return the name of the layer that classifies, or None, and the reason to give for skipping it."""
+    """Return the name of the classification layer, or None, and the reason for skipping it."""
     named = "the classifier, which is trained as usual"
     if classifier is False:
         return None, named
     if classifier is None:
-        found = output_layer(model) or None  # a model that is one layer is not its own classifier
-        sure = found is not None and isinstance(model.get_submodule(found), Classifier)
-        return found, named if sure else f"taken for {named}; classifier=False includes it"
+        found = output_layer(model) or None  # "" is the model itself, which is not its own classifier
+        is_head = found is not None and isinstance(model.get_submodule(found), Classifier)
+        return found, named if is_head else f"taken for {named}; classifier=False includes it"
     names = dict(model.named_modules())
     found = next((n for n, m in names.items() if n == classifier or m is classifier), None)
     if found is None:
@@ -104,7 +104,7 @@ def find_classifier(model: nn.Module, classifier: ClassifierLike) -> tuple[str |
 
 
 def find_parameter_owners(model: nn.Module) -> dict[int, list[str]]:
-    """Return all names of every parameter by its id; a tied weight has several."""
+    """Return the names of every parameter by its id; a tied weight has several names."""
     owners: dict[int, list[str]] = {}
     for name, module in model.named_modules():
         for key, parameter in module._parameters.items():
@@ -114,10 +114,10 @@ def find_parameter_owners(model: nn.Module) -> dict[int, list[str]]:
 
 
 def _list_matrices(name: str, module: nn.Module, types: tuple[type[nn.Module], ...]) -> Iterable[tuple[str, bool]]:
-    """List the matrices that a module itself holds: a label, and whether the method knows this kind of layer."""
-    if "parametrizations" in name.split("."):  # the parts of a parametrized weight belong to its layer
+    """List the matrices that a module holds directly, with a label and whether the type of the layer is supported."""
+    if "parametrizations" in name.split("."):  # a parametrization is reported with its layer
         return []
     if isinstance(module, types) or isinstance(getattr(module, "weight", None), UninitializedParameter):
         return [(name, isinstance(module, types))]
-    held = [key for key, p in module._parameters.items() if isinstance(p, Tensor) and p.ndim >= 2]
-    return [(name if key == "weight" else f"{name}.{key}".lstrip("."), False) for key in held]
+    keys = [key for key, p in module._parameters.items() if isinstance(p, Tensor) and p.ndim >= 2]
+    return [(name if key == "weight" else f"{name}.{key}".lstrip("."), False) for key in keys]

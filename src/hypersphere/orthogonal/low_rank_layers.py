@@ -1,4 +1,4 @@
-"""Low-rank layers for a whole network: what `LowRankEnergy` regularizes."""
+"""Replacement of the weights of a network by low-rank products, which `LowRankEnergy` regularizes."""
 
 import torch
 from torch import Tensor, nn
@@ -16,24 +16,24 @@ def factorize(
     classifier: ClassifierLike = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Give the hidden layers of a network weights of low rank (E.23), which :class:`~hypersphere.energy.LowRankEnergy` spreads.
+    """Replace the weights of the hidden layers by products of rank ``rank`` (E.23), in place.
 
-    A layer of n neurons with m numbers each then has r(m + n) parameters instead of mn. Layers with fewer than ``rank``
-    neurons or numbers stay as they are.
+    :class:`~hypersphere.energy.LowRankEnergy` regularizes them. A layer with n neurons of dimension m then has r(m + n)
+    parameters instead of mn. Layers with n or m below ``rank`` are not changed.
 
     Args:
-        model: the network, changed in place.
-        rank: the rank r of every weight.
-        only: layers to change, see :func:`plan_overparameterize`.
-        skip: layers to leave out.
-        classifier: the layer to leave alone, or False.
-        generator: draws the fixed projections.
+        model: The network, changed in place.
+        rank: Rank r of every weight.
+        only: Layers to change, see :func:`plan_overparameterize`.
+        skip: Layers to leave unchanged.
+        classifier: The classification layer, which is left unchanged, or False if there is none.
+        generator: Random generator for the fixed projections.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if no layer is large enough.
+        ValueError: If no layer is large enough.
 
     >>> net = factorize(torch.nn.Sequential(torch.nn.Linear(64, 32, bias=False), torch.nn.Linear(32, 10)), rank=4)
     >>> sum(p.numel() for p in net[0].parameters())
@@ -41,7 +41,7 @@ def factorize(
     >>> hs.energy.LowRankEnergy(net)().requires_grad
     True
     """
-    from ..energy import low_rank_bilateral  # as for Refinement, the parts do not need each other otherwise
+    from ..energy import low_rank_bilateral  # imported here, because nothing else in this package needs energy
 
     if rank < 1:
         raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")
@@ -55,9 +55,9 @@ def factorize(
 
 
 def multiply_factors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the plain network: in place of the factors of :func:`factorize`, the weights that they make.
+    """Return the ``state_dict()`` of the equivalent plain network: factors of :func:`factorize` become weights.
 
-    The model stays as it is. Without factors this is its ``state_dict()``.
+    The model is not changed.
 
     >>> net = factorize(torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 10)), rank=4)
     >>> sorted(multiply_factors(net))
@@ -67,10 +67,10 @@ def multiply_factors(model: nn.Module) -> dict[str, Tensor]:
 
     tensors: dict[str, Tensor] = model.state_dict()
     for path, module in model.named_modules():
-        for name, form in getattr(module, "parametrizations", nn.ModuleDict()).named_children():
-            if isinstance(form[0], LowRankBilateral):  # type: ignore[index]
-                start = f"{path}." if path else ""
-                inside = f"{start}parametrizations.{name}."
-                tensors = {key: value for key, value in tensors.items() if not key.startswith(inside)}
-                tensors[start + name] = getattr(module, name)
+        for name, parametrizations in getattr(module, "parametrizations", nn.ModuleDict()).named_children():
+            if isinstance(parametrizations[0], LowRankBilateral):  # type: ignore[index]
+                prefix = f"{path}." if path else ""
+                factor_prefix = f"{prefix}parametrizations.{name}."
+                tensors = {key: value for key, value in tensors.items() if not key.startswith(factor_prefix)}
+                tensors[prefix + name] = getattr(module, name)
     return tensors

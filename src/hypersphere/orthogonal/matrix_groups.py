@@ -1,4 +1,4 @@
-"""Parameter groups for optimizers of whole matrices and for AdamW."""
+"""Parameter groups for matrix optimizers and AdamW."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from .layer_selection import ClassifierLike, find_classifier, find_parameter_own
 
 
 class MatrixGroups(NamedTuple):
-    """Parameter groups by their optimizer: ``matrices`` for Muon or Pion, ``others`` for AdamW.
+    """Parameter groups for Muon or Pion (``matrices``) and for AdamW (``others``).
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> groups = group_matrices(net)
@@ -23,18 +23,19 @@ class MatrixGroups(NamedTuple):
 
 
 def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weight_decay: float = 0.01) -> MatrixGroups:
-    """Return the trainable parameters of a model as groups: hidden matrices and convolutions, and everything else.
+    """Divide the trainable parameters of a model into hidden matrices and all others.
 
-    Matrices are the weights of Linear and Conv layers, the Conv1D of transformers and the projections of
-    ``nn.MultiheadAttention``, unless they are tied. They come in groups by how their neurons lie, which
-    :class:`Muon` and :class:`Pion` read. Norms, biases, embeddings, the classifier, tied and unknown weights go to
-    AdamW: those with two or more dimensions with weight decay, embeddings and the rest without.
+    ``matrices`` holds the weights of Linear and Conv layers, of the Conv1D of transformers and of the projections of
+    ``nn.MultiheadAttention``, unless they are tied. They are grouped by the layout of their neurons, which
+    :class:`Muon` and :class:`Pion` need. ``others`` holds norms, biases, embeddings, the classifier, and tied and
+    unknown weights. There, weights with two or more dimensions get weight decay; embeddings and parameters with fewer
+    dimensions do not.
 
     Args:
-        model: the model, which is not changed.
-        classifier: the layer that classifies, by name or as a module; False if there is none. By default it is the last
-            margin head, else the last Linear layer unless that is the model.
-        weight_decay: of the classifier and other matrices that go to AdamW.
+        model: The model, which is not changed.
+        classifier: The classification layer, by name or as a module; False if there is none. By default it is the last
+            margin head, otherwise the last Linear layer unless that is the model itself.
+        weight_decay: Weight decay of the classifier and the other matrices in ``others``.
 
     Returns:
         The :class:`MatrixGroups`; every parameter that requires a gradient is in exactly one group.
@@ -47,32 +48,34 @@ def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weigh
     >>> optimizers = [Muon(matrices, lr=0.02), torch.optim.AdamW(others, lr=3e-4)]
     """
     head, _ = find_classifier(model, classifier)
-    heads = {id(p) for p in model.get_submodule(head).parameters()} if head is not None else set()
+    classifier_ids = {id(p) for p in model.get_submodule(head).parameters()} if head is not None else set()
     owners = find_parameter_owners(model)
-    layout: dict[int, tuple[int, bool]] = {}
+    layouts: dict[int, tuple[int, bool]] = {}
     for held in neuron_weights(model)[0].values():
         weight = held.module._parameters.get(held.parameter)
-        plain = weight is not None and not parametrize.is_parametrized(held.module, held.parameter)
+        is_plain = weight is not None and not parametrize.is_parametrized(held.module, held.parameter)
         if (
-            plain
+            is_plain
             and not isinstance(held.module, Classifier)
             and len(owners[id(weight)]) == 1
-            and id(weight) not in heads
+            and id(weight) not in classifier_ids
         ):
-            layout[id(weight)] = (held.groups, has_transposed_weight(held.module))
-    tables = {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
+            layouts[id(weight)] = (held.groups, has_transposed_weight(held.module))
+    embedding_ids = {
+        id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()
+    }
     matrices: dict[tuple[int, bool], list[Tensor]] = {}
     decayed: list[Tensor] = []
-    free: list[Tensor] = []
+    undecayed: list[Tensor] = []
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        if id(parameter) in layout:
-            matrices.setdefault(layout[id(parameter)], []).append(parameter)
+        if id(parameter) in layouts:
+            matrices.setdefault(layouts[id(parameter)], []).append(parameter)
         else:
-            (decayed if parameter.ndim >= 2 and id(parameter) not in tables else free).append(parameter)
-    others = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+            (decayed if parameter.ndim >= 2 and id(parameter) not in embedding_ids else undecayed).append(parameter)
+    others = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     return MatrixGroups(
-        [{"params": held, "parts": parts, "transposed": flipped} for (parts, flipped), held in matrices.items()],
+        [{"params": held, "parts": parts, "transposed": transposed} for (parts, transposed), held in matrices.items()],
         [group for group in others if group["params"]],
     )

@@ -1,4 +1,4 @@
-"""The base of optimizers of whole matrices: linear layers, convolutions and fused projections as matrices."""
+"""Base class of optimizers that treat linear layers, convolutions and fused projections as matrices."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -11,18 +11,18 @@ from torch.optim import Optimizer
 
 
 class MatrixOptimizer(Optimizer, ABC):
-    """An optimizer whose step depends on a weight as a matrix ``(neurons, numbers)``, with momentum.
+    """An optimizer with momentum that updates every weight as a matrix of shape ``(neurons, dim)``.
 
-    A filter of a convolution is flattened to one neuron. A group of parameters may say ``parts=k``: then the neurons
-    are k sets that are matrices of their own, such as the groups of a convolution or the fused query, key and value of
-    an attention; and ``transposed=True``: the columns are the neurons. :func:`group_matrices` says both.
+    A filter of a convolution is flattened to one neuron. :func:`group_matrices` sets two options of a parameter group:
+    ``parts=k`` divides the neurons into k separate matrices, such as the groups of a convolution or the fused query, key
+    and value of an attention. ``transposed=True`` means that the columns are the neurons.
     """
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         super().__init__(params, {**defaults, "parts": 1, "transposed": False})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Check the parameters and options of a group and add it."""
+        """Add a parameter group after checking its parameters and options."""
         group = {**self.defaults, **param_group}
         for name in ("lr", "weight_decay"):
             if name in group and not group[name] >= 0:
@@ -35,12 +35,12 @@ class MatrixOptimizer(Optimizer, ABC):
             if p.ndim < 2 or neurons % group["parts"]:
                 raise ValueError(
                     f"params must be weights of two or more dimensions whose neurons divide into parts={group['parts']}, "
-                    f"got shape {tuple(p.shape)}; group_matrices(model) gives the others to AdamW"
+                    f"got shape {tuple(p.shape)}; group_matrices(model) puts the other parameters into a group for AdamW"
                 )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Make one step of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -56,7 +56,7 @@ class MatrixOptimizer(Optimizer, ABC):
     def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None: ...
 
     def _momentum(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-        """Return the exponential mean of gradients, by default one step ahead (Nesterov)."""
+        """Return the exponential moving average of the gradients, with ``nesterov`` one step ahead."""
         state, momentum = self.state[p], group["momentum"]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient, memory_format=torch.preserve_format)
@@ -65,7 +65,7 @@ class MatrixOptimizer(Optimizer, ABC):
 
 
 def as_matrices(weight: Tensor, group: dict[str, Any]) -> Float[Tensor, "parts neurons numbers"]:
-    """Return a weight as matrices, in float32 or better."""
+    """Return a weight as ``parts`` matrices, in float32 or better."""
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
     rows = wide.mT if group["transposed"] else wide.flatten(1)
     return rows.unflatten(0, (group["parts"], -1))

@@ -1,4 +1,4 @@
-"""Muon: momentum whose singular values are made equal (Jordan et al., 2024), for matrices and convolutions."""
+"""The Muon optimizer (Jordan et al., 2024) for matrices and convolutions."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -11,34 +11,34 @@ from torch import Tensor
 from .maps.polar_coefficients import polar_coefficients
 from .matrix_optimizer import MatrixOptimizer, as_matrices, as_weight
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the authors: steep at zero, they end in [0.7, 1.2] rather than at 1
-# The coefficients of all steps by the name of the iteration.
+JORDAN_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors' values: singular values converge fast, but to [0.7, 1.2]
+# The coefficients of all steps per iteration name.
 ITERATIONS: dict[str, Callable[[int], tuple[tuple[float, ...], ...]]] = {
-    "jordan": lambda steps: (COEFFICIENTS,) * steps,
+    "jordan": lambda steps: (JORDAN_COEFFICIENTS,) * steps,
     "polar_express": polar_coefficients,
 }
 
 
 class Muon(MatrixOptimizer):
-    r"""W ← (1 − λη)W − η·c·O, where O ≈ UVᵀ of the momentum UΣVᵀ, by a few products (Jordan et al., 2024).
+    r"""W ← (1 − λη)W − η·c·O, where O ≈ UVᵀ for the momentum UΣVᵀ (Jordan et al., 2024).
 
-    It does what ``torch.optim.Muon`` does, and takes convolutions, grouped ones and fused projections as well: each
-    is a matrix, or several. Give it the weights that :func:`group_matrices` chooses and the rest to AdamW. The state is
-    in the ``state_dict``: a resumed run goes on bit for bit.
+    Does the same as ``torch.optim.Muon`` and also supports convolutions, grouped convolutions and fused projections,
+    which are treated as one or several matrices. Pass it the matrices of :func:`group_matrices` and the other parameters
+    to AdamW. A run resumed from the ``state_dict`` continues bit for bit.
 
     Args:
-        params: weights of two or more dimensions, or groups of them.
-        lr: η.
-        weight_decay: λ, decoupled from the gradient.
-        momentum: weight of the past in the mean of gradients.
-        nesterov: whether to use the mean one step ahead.
-        steps: of the quintic iteration.
-        iteration: ``"jordan"`` repeats one step with the authors' coefficients; ``"polar_express"`` takes the best
-            coefficients for each step (arXiv:2505.16932), which come nearer to UVᵀ in as many products.
-        adjust: the factor c for a matrix with A neurons of B numbers: ``"original"`` is √max(1, A/B),
-            ``"match_rms_adamw"`` is 0.2·√max(A, B), with which rates of AdamW can be kept.
-        half: whether to iterate in bfloat16, as torch does; float32 otherwise.
-        eps: the smallest norm to divide by.
+        params: Weights with two or more dimensions, or parameter groups of them.
+        lr: Learning rate η.
+        weight_decay: Weight decay λ, decoupled from the gradient.
+        momentum: Decay rate of the exponential moving average of the gradients.
+        nesterov: Whether to use Nesterov momentum.
+        steps: Number of steps of the quintic iteration.
+        iteration: ``"jordan"`` repeats one step with the authors' coefficients. ``"polar_express"`` uses the optimal
+            coefficients for each step (arXiv:2505.16932) and approximates UVᵀ better with the same number of products.
+        adjust: Factor c for a matrix with A neurons of dimension B. ``"original"`` is √max(1, A/B). ``"match_rms_adamw"``
+            is 0.2·√max(A, B), which allows learning rates tuned for AdamW.
+        half: Whether to iterate in bfloat16, as torch does, instead of float32.
+        eps: Lower bound of the norm in the denominator.
 
     >>> layer = torch.nn.Conv2d(3, 8, 3, bias=False)
     >>> optimizer = Muon(layer.parameters(), lr=0.02)
@@ -87,18 +87,18 @@ def orthogonalize(
     half: bool = False,
     eps: float = 1e-7,
 ) -> Float[Tensor, "*batch m n"]:
-    """Return about UVᵀ for x = UΣVᵀ, by steps X ← aX + (bG + cG²)X with G = XXᵀ, from X/‖X‖.
+    """Approximate UVᵀ for x = UΣVᵀ by steps X ← aX + (bG + cG²)X with G = XXᵀ, starting from X/‖X‖.
 
     Args:
-        x: matrices.
-        steps: the number of steps, three products each.
-        iteration: ``"jordan"`` repeats (3.4445, −4.7750, 2.0315) of Jordan et al. (2024), after which singular values
-            are in [0.7, 1.2]; ``"polar_express"`` takes :func:`polar_coefficients`, whose error falls with every step.
-        half: whether to compute in bfloat16.
-        eps: the smallest norm to divide by.
+        x: Matrices.
+        steps: Number of steps, each with three matrix products.
+        iteration: ``"jordan"`` uses (3.4445, −4.7750, 2.0315) of Jordan et al. (2024) in every step; the singular values
+            end in [0.7, 1.2]. ``"polar_express"`` uses :func:`polar_coefficients`, whose error decreases with every step.
+        half: Whether to compute in bfloat16.
+        eps: Lower bound of the norm in the denominator.
 
     Returns:
-        The matrices, of the shape and precision of ``x``.
+        Matrices with the shape and dtype of ``x``.
 
     >>> orthogonalize(torch.diag(torch.tensor([5.0, 1.0]))).diagonal().round(decimals=1)
     tensor([0.7000, 0.8000])
@@ -108,7 +108,7 @@ def orthogonalize(
     tall = x.shape[-2] > x.shape[-1]
     wide = wide.mT if tall else wide
     wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
-    for a, b, c in coefficients:  # fused products round once each, which counts in bfloat16
+    for a, b, c in coefficients:  # fused products round only once, which matters in bfloat16
         gram = wide @ wide.mT
         wide = torch.baddbmm(wide, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
     return (wide.mT if tall else wide).reshape(x.shape).to(x.dtype)

@@ -12,24 +12,25 @@ from .parametrization import LearnedMatrix
 
 
 class OGD(Optimizer):
-    r"""Descent along the orthogonal group: U ← (I + λ/2·W)⁻¹(I − λ/2·W)U (eq. 7.5 with −∇f, so that it descends).
+    r"""Gradient descent on the orthogonal group: U ← (I + λ/2·W)⁻¹(I − λ/2·W)U (eq. 7.5 with −∇f, so that it descends).
 
-    W = Ŵ − Ŵᵀ, Ŵ = MUᵀ − ½U(UᵀMUᵀ), where M is the gradient plus ``momentum`` times the last step's direction WU.
-    By default the Cayley step is found by the fixed point of eq. 7.6, Y ← U − λ/2·W(U + Y), from Y = U − λWU: n
-    iterations leave an error of order λ^{n+2}, two a drift from orthogonality of (λ‖W‖)⁴/4 a step. The fixed point
-    exists only for small steps, so λ is min(lr, 1/‖W‖₁), ‖W‖₁ the largest column sum, as in the Cayley SGD of
-    Li, Li and Todorovic (2020). Weight decay has no meaning here: ‖U‖ is constant.
+    W = Ŵ − Ŵᵀ with Ŵ = MUᵀ − ½U(UᵀMUᵀ), where M is the gradient plus ``momentum`` times the direction WU of the last
+    step. By default, the fixed-point iteration of eq. 7.6 approximates the Cayley step: Y ← U − λ/2·W(U + Y), starting
+    from Y = U − λWU. After n iterations the error has order λ^{n+2}; with two iterations, U drifts from orthogonality by
+    (λ‖W‖)⁴/4 per step. The iteration converges only for small steps, so λ is limited to min(lr, 1/‖W‖₁), where ‖W‖₁ is
+    the largest column sum, as in the Cayley SGD of Li, Li and Todorovic (2020). Weight decay would have no effect,
+    because ‖U‖ is constant.
 
     Args:
-        params: square matrices ``(…, n, n)``, orthogonal at the start. Take them from :func:`group_parameters` and train
-            the rest with any other optimizer.
-        lr: λ. Liu (2020) gives no value; 0.02, beside 0.1 for the other parameters, is that of the authors' code, which
-            multiplies it by 0.2 where the other rate falls to a tenth. OGD at 4λ steps like ``method="cayley"`` at λ: near the
-            identity both move R along G − Gᵀ, OGD by λ/2 and Cayley by 2λ.
-        momentum: weight of the last direction; Liu (2020) gives no value, 0.9 is that of the authors' code.
-        iterations: of the fixed point; Liu (2020) finds two to suffice.
-        exact: whether to solve 7.5 instead, at any λ.
-        reproject_every: number of steps after which U is moved to the nearest orthogonal matrix; 0 never does.
+        params: Square matrices ``(…, n, n)``, orthogonal at the start. Take them from :func:`group_parameters` and train
+            the other parameters with any other optimizer.
+        lr: Learning rate λ. Liu (2020) gives no value. The authors' code uses 0.02, with 0.1 for the other parameters, and
+            multiplies it by 0.2 when it divides the other learning rate by ten. OGD at 4λ makes the same steps as
+            ``method="cayley"`` at λ: near the identity both move R along G − Gᵀ, OGD by λ/2 and Cayley by 2λ.
+        momentum: Weight of the last direction. Liu (2020) gives no value; the authors' code uses 0.9.
+        iterations: Number of fixed-point iterations. Liu (2020) finds two sufficient.
+        exact: Whether to solve eq. 7.5 exactly instead, for any λ.
+        reproject_every: Number of steps after which U is replaced by the nearest orthogonal matrix; 0 disables this.
 
     >>> u = torch.nn.Parameter(torch.eye(2))
     >>> target = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
@@ -62,10 +63,10 @@ class OGD(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Check the parameters and options of a group and add it."""
+        """Add a parameter group after checking its parameters and options."""
         group = {**self.defaults, **param_group}
-        for name, accepted in {"lr": group["lr"] >= 0, "momentum": 0 <= group["momentum"] < 1}.items():
-            if not accepted:
+        for name, is_valid in {"lr": group["lr"] >= 0, "momentum": 0 <= group["momentum"] < 1}.items():
+            if not is_valid:
                 raise ValueError(f"{name} must be {'≥ 0' if name == 'lr' else 'in [0, 1)'}, got {group[name]!r}")
         if group["iterations"] < 1 or group["reproject_every"] < 0:
             given = f"{group['iterations']!r} and {group['reproject_every']!r}"
@@ -77,7 +78,7 @@ class OGD(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Make one step of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -96,11 +97,13 @@ class OGD(Optimizer):
             direction = gradient.to(u.dtype)
             if momentum and "momentum_buffer" in state:
                 direction = direction + momentum * state["momentum_buffer"]
-            w = _generator(u, direction)
+            w = _compute_generator(u, direction)
             if momentum:
                 state["momentum_buffer"] = w @ u
             result = (
-                _exact(u, w, group["lr"]) if group["exact"] else _fixed_point(u, w, group["lr"], group["iterations"])
+                _solve_exact_step(u, w, group["lr"])
+                if group["exact"]
+                else _iterate_fixed_point(u, w, group["lr"], group["iterations"])
             )
             if group["reproject_every"] and state["step"] % group["reproject_every"] == 0:
                 result = polish(result, 2)
@@ -108,7 +111,7 @@ class OGD(Optimizer):
 
 
 class ParamGroups(NamedTuple):
-    """The parameters of a model by their optimizer.
+    """Parameters for :class:`OGD` (``rotations``) and for any other optimizer (``others``).
 
     >>> groups = group_parameters(hs.orthogonal.overparameterize(torch.nn.Linear(4, 2), "ogd"))
     >>> optimizers = OGD(groups.rotations, lr=0.02), torch.optim.SGD(groups.others, lr=0.1)
@@ -119,7 +122,7 @@ class ParamGroups(NamedTuple):
 
 
 def group_parameters(model: nn.Module) -> ParamGroups:
-    """Return the R of layers with ``method="ogd"``, for :class:`OGD`, and all other trainable parameters.
+    """Divide the trainable parameters into the R of layers with ``method="ogd"`` and all others.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> rotations, others = group_parameters(overparameterize(torch.nn.Linear(4, 2), "ogd"))
@@ -131,25 +134,25 @@ def group_parameters(model: nn.Module) -> ParamGroups:
         for m in model.modules()
         if isinstance(m, LearnedMatrix) and getattr(m.map, "by", None) == "ogd" and m.raw.requires_grad
     ]
-    theirs = {id(p) for p in rotations}
-    return ParamGroups(rotations, [p for p in model.parameters() if p.requires_grad and id(p) not in theirs])
+    rotation_ids = {id(p) for p in rotations}
+    return ParamGroups(rotations, [p for p in model.parameters() if p.requires_grad and id(p) not in rotation_ids])
 
 
-def _generator(u: Tensor, m: Tensor) -> Tensor:
+def _compute_generator(u: Tensor, m: Tensor) -> Tensor:
     """Return W = Ŵ − Ŵᵀ with Ŵ = MUᵀ − ½U(UᵀMUᵀ)."""
     mu = m @ u.mT
-    hat = mu - 0.5 * (u @ (u.mT @ mu))
-    return hat - hat.mT
+    w_hat = mu - 0.5 * (u @ (u.mT @ mu))
+    return w_hat - w_hat.mT
 
 
-def _exact(u: Tensor, w: Tensor, lr: float) -> Tensor:
+def _solve_exact_step(u: Tensor, w: Tensor, lr: float) -> Tensor:
     eye = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
     return torch.linalg.solve(eye + lr / 2 * w, u - lr / 2 * (w @ u))
 
 
-def _fixed_point(u: Tensor, w: Tensor, lr: float, iterations: int) -> Tensor:
-    largest = w.abs().sum(-2).amax(-1)[..., None, None]
-    step = torch.where(lr * largest > 1, 1 / largest, lr)
+def _iterate_fixed_point(u: Tensor, w: Tensor, lr: float, iterations: int) -> Tensor:
+    norm = w.abs().sum(-2).amax(-1)[..., None, None]
+    step = torch.where(lr * norm > 1, 1 / norm, lr)
     y = u - step * (w @ u)
     for _ in range(iterations):
         y = u - step / 2 * (w @ (u + y))

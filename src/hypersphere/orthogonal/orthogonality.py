@@ -1,4 +1,4 @@
-"""Measures and the penalty for the learned R of a model: orthogonality error, parameter counts, ‖RᵀR − I‖² (7.3.6)."""
+"""Orthogonality error, parameter count and the penalty ‖RᵀR − I‖² for the learned R of a model (7.3.6)."""
 
 from typing import Literal, overload
 
@@ -16,26 +16,26 @@ def orthogonality_error(model: nn.Module, per_layer: Literal[False] = False) -> 
 def orthogonality_error(model: nn.Module, per_layer: Literal[True]) -> dict[str, float]: ...
 @torch.no_grad()
 def orthogonality_error(model: nn.Module, per_layer: bool = False) -> float | dict[str, float]:
-    """Return the largest entry of |RᵀR − I| over all layers, for the task in use; products are taken in float64.
+    """Return the largest entry of |RᵀR − I| over all layers, for the active task, computed in float64.
 
     Args:
-        model: a model changed by :func:`overparameterize` or :func:`finetune`.
-        per_layer: whether to return one value per layer instead of the largest.
+        model: A model changed by :func:`overparameterize` or :func:`finetune`.
+        per_layer: Whether to return one value per layer instead of the largest.
 
     Returns:
         The error, or a dictionary from layer name to error.
 
     Raises:
-        ValueError: if no layer of the model has a rotation.
+        ValueError: If no layer of the model has a rotation.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> orthogonality_error(overparameterize(torch.nn.Linear(8, 3), "gram_schmidt")) < 1e-6
     True
     """
-    found = {name: site.own.error() for name, site in require_rotated(model).items()}
-    errors = {name: error for name, error in found.items() if error is not None}
+    errors_or_none = {name: site.parametrization.error() for name, site in require_rotated(model).items()}
+    errors = {name: error for name, error in errors_or_none.items() if error is not None}
     if not errors:
-        raise ValueError("no tuned layer of the model has a rotation: its methods change weights in another way")
+        raise ValueError("no tuned layer of the model has a rotation: its fine-tuning methods do not rotate weights")
     return errors if per_layer else max(errors.values())
 
 
@@ -48,42 +48,41 @@ def count_rotation_parameters(
 def count_rotation_parameters(
     model: nn.Module, per_layer: bool = False, *, freedom: bool = False
 ) -> int | dict[str, int]:
-    """Count the learned numbers of all R of the task in use, as tables F.4 and F.5 do: d², d²/k² or d²/k per layer.
+    """Count the learned parameters of all R of the active task: d², d²/k² or d²/k per layer, as in tables F.4 and F.5.
 
     Neurons, biases and layers without R are not counted.
 
     Args:
-        model: a model changed by :func:`overparameterize` or :func:`finetune`.
-        per_layer: whether to return one count per layer instead of the sum.
-        freedom: whether to count the dimension of the set in which R moves instead, n(n − 1)/2 for an orthogonal
-            n×n matrix.
+        model: A model changed by :func:`overparameterize` or :func:`finetune`.
+        per_layer: Whether to return one count per layer instead of the sum.
+        freedom: Whether to return the degrees of freedom of R instead, n(n − 1)/2 for an orthogonal n×n matrix.
 
     Returns:
         The count, or a dictionary from layer name to count.
 
     Raises:
-        ValueError: if no layer of the model has a rotation.
+        ValueError: If no layer of the model has a rotation.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> count_rotation_parameters(overparameterize(torch.nn.Conv2d(64, 64, 3), blocks=2))
     165888
     """
-    counts = {name: site.own.count(freedom) for name, site in require_rotated(model).items()}
+    counts = {name: site.parametrization.count(freedom) for name, site in require_rotated(model).items()}
     return counts if per_layer else sum(counts.values())
 
 
 class OrthogonalityPenalty(nn.Module):
-    r"""β·Σ_layers ‖RᵀR − I‖²_F over the R of an over-parameterized model (Liu, 2020, eq. 7.7), as a regularizer.
+    r"""The regularizer β·Σ_layers ‖RᵀR − I‖²_F over the R of an over-parameterized model (Liu, 2020, eq. 7.7).
 
-    It belongs to ``overparameterize(model, "regularized")``. To penalize the neurons of a layer rather than its R, use
-    :class:`hypersphere.energy.Orthonormality`; both are computed by :func:`hypersphere.geometry.orthonormality`.
+    Use it with ``overparameterize(model, "regularized")``. To penalize the neurons of a layer instead of its R, use
+    :class:`hypersphere.energy.Orthonormality`. Both call :func:`hypersphere.geometry.orthonormality`.
 
     Args:
-        model: an over-parameterized model. The penalty reads it and does not own it.
-        weight: β, a number ≥ 0. Liu (2020) leaves it to the user; the default is 1.
+        model: An over-parameterized model. It does not become a submodule of the penalty.
+        weight: Weight β ≥ 0. Liu (2020) gives no value; the default is 1.
 
     Raises:
-        ValueError: if ``weight`` is negative or not finite, or if no layer of the model is over-parameterized.
+        ValueError: If ``weight`` is negative or not finite, or no layer of the model is over-parameterized.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> penalty = OrthogonalityPenalty(overparameterize(torch.nn.Linear(8, 3), "regularized"), weight=0.1)
@@ -99,16 +98,18 @@ class OrthogonalityPenalty(nn.Module):
         self.weight, self._model = weight, [model]  # in a list, so that the model is not a child of this module
 
     def forward(self, labels: Tensor | None = None) -> Float[Tensor, ""]:
-        """Return the weighted penalty; ``labels`` is part of the regularizer interface and not used."""
+        """Return the weighted penalty. ``labels`` is unused and exists for the regularizer interface."""
         terms = []
-        for own in require_overparameterized(self._model[0]).values():
-            r = own.rotation.matrix()
-            repeats = own.blocks if r.ndim == 2 else 1  # a shared block stands on the diagonal this often
+        for parametrization in require_overparameterized(self._model[0]).values():
+            r = parametrization.rotation.matrix()
+            repeats = (
+                parametrization.blocks if r.ndim == 2 else 1
+            )  # a shared block appears this many times on the diagonal
             terms.append(repeats * orthonormality(r.mT))
         return self.weight * torch.stack(terms).sum()
 
     def terms(self, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the penalty under its name."""
+        """Return the penalty under the name ``"orthogonality"``."""
         return {"orthogonality": self(labels)}
 
     def step(self) -> None:

@@ -1,4 +1,4 @@
-"""Pion: rotations of a weight on both sides, which keep its singular values."""
+"""Pion, an optimizer that rotates a weight on both sides and preserves its singular values."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,22 +10,23 @@ from .matrix_optimizer import MatrixOptimizer, as_matrices, as_weight
 
 
 class Pion(MatrixOptimizer):
-    r"""W ← exp(−ηA') W exp(−ηA) with the skew parts A' = GWᵀ − WGᵀ and A = WᵀG − GᵀW of the gradient's momentum G.
+    r"""W ← exp(−ηA') W exp(−ηA), where A' = GWᵀ − WGᵀ and A = WᵀG − GᵀW for the momentum G of the gradient.
 
-    It is the steepest descent among rotations of the neurons' space and of the neurons among each other, so the
-    spectrum of a pretrained weight stays what it is; weight decay has no meaning. The step is scaled by the root mean
-    square of the change: η is chosen so that that of A'W + WA, times η, is ``lr · rms``. exp(X) is I + X + X²/2, whose
-    error in orthogonality is X⁴/4, unless ``exact`` is asked for. A matrix of m neurons of n numbers costs products of
-    m×m and n×n matrices: for convolutions with large n, see :class:`Muon`.
+    This is steepest descent over rotations of the input space and of the output space, so the singular values of a
+    pretrained weight do not change and weight decay would have no effect. η is chosen such that the root mean square
+    of η(A'W + WA) is ``lr · rms``. Unless ``exact`` is set, exp(X) is approximated by I + X + X²/2, whose deviation from
+    orthogonality is X⁴/4. A weight with m neurons of dimension n needs products with m×m and n×n matrices; for
+    convolutions with large n, prefer :class:`Muon`.
 
     Args:
-        params: weights of two or more dimensions, or groups of them.
-        lr: the rate, on the scale of AdamW's.
-        momentum: weight of the past in the mean of gradients.
-        nesterov: whether to use the mean one step ahead.
-        rms: root mean square of a change at rate 1; 0.2 is that of AdamW, as in Muon's ``"match_rms_adamw"``.
-        exact: whether to use the exponential itself.
-        eps: the smallest root mean square to divide by.
+        params: Weights with two or more dimensions, or parameter groups of them.
+        lr: Learning rate, on the same scale as that of AdamW.
+        momentum: Decay rate of the exponential moving average of the gradients.
+        nesterov: Whether to use Nesterov momentum.
+        rms: Root mean square of an update at learning rate 1. The default 0.2 is that of AdamW, as in Muon's
+            ``"match_rms_adamw"``.
+        exact: Whether to compute the exact matrix exponential.
+        eps: Lower bound of the root mean square in the denominator.
 
     >>> layer = torch.nn.Linear(6, 4, bias=False)
     >>> before = torch.linalg.svdvals(layer.weight)
@@ -59,11 +60,11 @@ class Pion(MatrixOptimizer):
         change = left @ w + w @ right
         size = change.square().mean((-2, -1), keepdim=True).sqrt()
         rate = group["lr"] * group["rms"] / size.clamp_min(group["eps"])
-        turned = _exp(-rate * left, group["exact"]) @ w @ _exp(-rate * right, group["exact"])
-        p.copy_(as_weight(turned, p, group))
+        rotated = _exponentiate(-rate * left, group["exact"]) @ w @ _exponentiate(-rate * right, group["exact"])
+        p.copy_(as_weight(rotated, p, group))
 
 
-def _exp(x: Tensor, exact: bool) -> Tensor:
+def _exponentiate(x: Tensor, exact: bool) -> Tensor:
     if exact:
         return exponential(x)
     result = x + 0.5 * (x @ x)

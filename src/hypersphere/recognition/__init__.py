@@ -12,7 +12,8 @@ from .embedder import Embedder
 from .evaluate_source import evaluate
 from .evaluation_result import Evaluation
 from .features import Features, all_processes, embed, extract_features, load_features, save_features
-from .gallery import Forgotten, Gallery, GalleryInfo, Identification, Match, Rejection
+from .gallery import Gallery
+from .gallery_results import Forgotten, GalleryInfo, Identification, Match, Rejection
 from .grouping import Constraints, group_features, membership
 from .grouping_calibration import calibrate_features, find_calibration, measure_calibration
 from .hard_negatives import HardNegatives, find_confusable_classes, mine_hard_negatives

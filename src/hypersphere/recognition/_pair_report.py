@@ -16,7 +16,7 @@ from ..evaluation import (
     calibrate_scores,
     verification,
 )
-from ..evaluation._verification import PairIntervals, deal, rate_figures
+from ..evaluation._verification import PairIntervals, assign_folds, rate_figures
 from ..evaluation.figures import Figure, Report
 
 
@@ -43,7 +43,7 @@ def pair_report(
     0.0
     """
     found = verification(scores, same, fold=fold, seed=seed)
-    halves = (fold if fold is not None else deal(same, 2, seed)) % 2 == 0
+    halves = (fold if fold is not None else assign_folds(same, 2, seed)) % 2 == 0
     fitted = measured = None
     if all(same[half].any() and not same[half].all() for half in (halves, ~halves)):
         fitted = calibrate_scores(scores[halves], same[halves])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..collectives import gather_results
 from ..data import UnusableSampleError
-from ..data.loader import ahead
+from ..data.loader import map_ahead
 from ..data.sources import open_source
 from ..data.sources.source import OnError, Source, list_missing
 from ..evaluation.features import pair_scores
@@ -257,7 +257,7 @@ def _extract(
     def compute() -> tuple[list[Tensor], list[int], dict[int, str], list[Mapping[str, Any]]]:
         parts, index, failed = [], [], {}
         info: list[Mapping[str, Any]] = []
-        for found in ahead(read, own, workers):
+        for found in map_ahead(read, own, workers):
             failed.update(found.failed)
             if found.samples is not None:
                 parts.append(model(found.samples).float().cpu())

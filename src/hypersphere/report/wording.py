@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..training.results import unit
+from ..training.results import get_unit
 
 NAMES = {
     "loss": "loss",
@@ -46,7 +46,7 @@ def suffix(measure: str) -> str:
     >>> suffix("accuracy"), suffix("intra_angle"), suffix("loss")
     (' %', '°', '')
     """
-    return "°" if measure.endswith("_angle") else unit(measure)
+    return "°" if measure.endswith("_angle") else get_unit(measure)
 
 
 def value(measure: str, number: Any) -> str:

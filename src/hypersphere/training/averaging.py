@@ -12,8 +12,9 @@ from ..files import load_tree
 
 
 class MovingAverage:
-    """``decay``·average + (1 − decay)·weights after every step; the first steps average over what there is.
+    """An exponential moving average of weights: ``decay``·average + (1 − ``decay``)·weights after every step.
 
+    The decay of step t is at most (1 + t)/(10 + t), so that the average follows the weights quickly at the start.
     Parameters and floating-point buffers are averaged, integers are copied.
 
     >>> net = torch.nn.Linear(1, 1, bias=False)
@@ -39,19 +40,19 @@ class MovingAverage:
                 self.shadow[name].copy_(tensor)
 
     def load_into(self, model: nn.Module) -> None:
-        """Load the averaged weights into the model and normalize those that belong on the sphere."""
+        """Load the averaged weights into the model; normalize the weights of a network on the sphere."""
         model.load_state_dict(self.shadow)
         to_sphere(model)
 
     @contextmanager
     def use_averaged_weights(self, model: nn.Module) -> Iterator[None]:
-        """Give the model the averaged weights inside the ``with`` block and restore its own afterwards."""
-        own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        """Load the averaged weights for the ``with`` block; restore the original weights afterwards."""
+        original = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self.load_into(model)
         try:
             yield
         finally:
-            model.load_state_dict(own)
+            model.load_state_dict(original)
 
     def state_dict(self) -> dict[str, object]:
         """Return the average and the number of steps in it."""
@@ -67,16 +68,16 @@ class MovingAverage:
         self.steps = steps
 
 
-def load_average(task: nn.Module, paths: Sequence[pathlib.Path]) -> None:
-    """Load the mean of the states in these checkpoints into a task; the newest checkpoint comes first."""
+def load_checkpoint_average(task: nn.Module, paths: Sequence[pathlib.Path]) -> None:
+    """Load the mean of several checkpoints into a task. ``paths`` starts with the newest checkpoint."""
     task.load_state_dict(average_states([load_tree(path)["task"] for path in reversed(paths)]))
     to_sphere(task.model)  # type: ignore[arg-type]
 
 
 def to_sphere(model: nn.Module) -> None:
-    """Normalize the weights of a network on the sphere, such as nGPT, because steps and averages change their length.
+    """Normalize the weights of a network on the sphere, such as nGPT.
 
-    Networks without a method ``renormalize_`` are not changed.
+    Steps and averages change the length of weights. Networks without a method ``renormalize_`` are not changed.
     """
     renormalize = getattr(model, "renormalize_", None)
     if callable(renormalize):
@@ -84,7 +85,7 @@ def to_sphere(model: nn.Module) -> None:
 
 
 def average_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean of several state_dicts, tensor by tensor; integers and values that are not tensors come from the last.
+    """Return the mean of several state_dicts. Integers and values that are not tensors are taken from the last one.
 
     >>> average_states([{"w": torch.tensor([0.0])}, {"w": torch.tensor([1.0])}])
     {'w': tensor([0.5000])}
@@ -93,7 +94,7 @@ def average_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ValueError("there must be at least one state to average, got none")
     names = states[0].keys()
     if any(state.keys() != names for state in states):
-        raise ValueError("states must hold the same tensors: these are of different networks")
+        raise ValueError("states must hold the same tensors, got states of different networks")
     result: dict[str, Any] = {}
     for name in names:
         last = states[-1][name]

@@ -1,4 +1,4 @@
-"""Building a task from settings: the data, the network with its head, and the regularizers."""
+"""Build a task from settings: the data, the network with its head, and the regularizers."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -13,7 +13,13 @@ from ..data.graphs import Nodes
 from ..models import Projected
 from ..models.network import find_feature_dim
 from .datasets import MeanImage, Normalizer, as_samples, resize_samples, with_statistics
-from .selection import held_out, materialize, of_first_classes, some, trained_on
+from .selection import (
+    hold_out,
+    limit_measured_samples,
+    materialize,
+    select_first_classes,
+    select_training_samples,
+)
 from .settings import Config, TaskSettings
 from .tasks import Classification, Faces, FewShotRecognition, Graph, Task
 from .tasks.classification import with_head
@@ -25,11 +31,11 @@ class TaskData(NamedTuple):
     """The data of a task.
 
     Attributes:
-        arguments: Arguments of the task that come from the data: ``train``, ``measured``, for some tasks pairs or a graph.
+        arguments: Arguments of the task that come from the data: ``train`` and ``measured``; for some tasks, pairs or a graph.
         classes: The number of classes to train on.
-        sizes: Sizes of the input by the names that networks use: ``in_channels``, ``input_size``, ``in_features``, ``vocabulary``.
-        preprocessing: How stored samples become inputs; None if they are inputs already.
-        sample: One or more inputs, to find the dimension of the features; None for a graph.
+        sizes: Sizes of the input by argument of the network: ``in_channels``, ``input_size``, ``in_features``, ``vocabulary``.
+        preprocessing: Converts stored samples to inputs; None if the samples are inputs.
+        sample: One or more inputs, to measure the dimension of the features; None for a graph.
     """
 
     arguments: Mapping[str, Any]
@@ -42,7 +48,7 @@ class TaskData(NamedTuple):
 def build_task(config: Config) -> Task:
     """Return the task that the settings describe.
 
-    The network starts from torch's random state, so seed it first.
+    The initial weights depend on the random state of torch, so seed it first.
 
     Args:
         config: All settings of a run.
@@ -79,21 +85,21 @@ def assemble_task(
     project: bool | None = False,
     load: Callable[[nn.Module], None] | None = None,
 ) -> Task:
-    """Return a task on data that has been read: backbone, head, orthogonal training, losses and regularizers.
+    """Return a task on the given data, with its backbone, head, orthogonal training, losses and regularizers.
 
     Args:
         settings: The settings of the parts.
         task: The call of the task.
         data: Samples, preprocessing and sizes.
-        feature_size: The dimension of the features, where the backbone lets it be chosen or is followed by a projection.
-        project: Put a trained projection to ``feature_size`` behind the backbone. None does so if the backbone has no
-            argument ``feature_dim``.
+        feature_size: The dimension of the features, if the backbone has an argument for it or is followed by a projection.
+        project: Append a trained projection to ``feature_size`` dimensions. None appends it if the backbone has no argument
+            ``feature_dim``.
         load: Called with the new network before its head is built, to load weights.
 
     Raises:
         ValueError: If the parts do not fit together.
     """
-    backbone = _complete_backbone(settings.backbone, data, feature_size, project)
+    backbone = complete_backbone(settings.backbone, data, feature_size, project)
     body = cast(nn.Module, backbone.build())
     if load is not None:
         load(body)
@@ -130,7 +136,7 @@ def assemble_task(
 
 
 def read_data(config: Config) -> TaskData:
-    """Return the data of a task: read, selected and resized as the settings say.
+    """Read, select and resize the data of a task.
 
     Raises:
         ValueError: If a file is missing or a setting does not fit the data.
@@ -150,7 +156,7 @@ def read_data(config: Config) -> TaskData:
     if sample.ndim == 4:
         sizes |= {"in_channels": sample.shape[1], "input_size": (int(sample.shape[2]), int(sample.shape[3]))}
         if not sample.is_floating_point():
-            base = base_preprocessing(config, tuple(sample.shape[1:]))
+            base = build_base_preprocessing(config, tuple(sample.shape[1:]))
             normalizer = choose_normalizer(config.normalize, base, arguments["train"])
     inputs = sample if normalizer is None else normalizer.normalize(sample)
     inputs = inputs.transpose(1, 2) if inputs.ndim == 3 and inputs.shape[-1] == 3 else inputs  # clouds of points
@@ -158,17 +164,17 @@ def read_data(config: Config) -> TaskData:
 
 
 def choose_normalizer(name: str, base: PicturePreprocessing, train: Any) -> Normalizer:
-    """Return the preprocessing with the normalization of a name, whose statistics are those of the training samples."""
+    """Return the preprocessing with the named normalization, whose statistics are computed from the training samples."""
     if name == "pixel_mean":
         return cast(MeanImage, MeanImage.of(train, pixelwise=True, scale=128.0))
     if name == "deviation":
         return with_statistics(base, as_samples(train))
-    known = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
-    return base.with_statistics(*known[name])
+    statistics = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
+    return base.with_statistics(*statistics[name])
 
 
-def base_preprocessing(settings: TaskSettings, shape: tuple[int, ...]) -> PicturePreprocessing:
-    """Return the preprocessing of pictures with (channels, height, width) before their statistics are known."""
+def build_base_preprocessing(settings: TaskSettings, shape: tuple[int, ...]) -> PicturePreprocessing:
+    """Return the preprocessing of pictures with ``shape`` (channels, height, width), without their statistics."""
     return PicturePreprocessing(
         size=(shape[1], shape[2]) if settings.input_size is None else settings.input_size,
         channels=shape[0] if settings.channels is None else settings.channels,
@@ -186,73 +192,73 @@ def _build_augmentation(settings: TaskSettings) -> Any:
 
 
 def _build_regularizers(settings: TaskSettings, model: nn.Module) -> list[nn.Module]:
-    regularized = getattr(model, "discriminator", model)  # of a GAN the discriminator is regularized
+    regularized = getattr(model, "discriminator", model)  # a GAN regularizes its discriminator
     return [part.build(model=regularized, seed=settings.seed) for part in settings.energies]
 
 
-def _complete_backbone(backbone: Call, data: TaskData, dim: int | None, project: bool | None) -> Call:
-    """Return the call of the backbone with the sizes from the data, so that it can be repeated without the data."""
-    known = parameters(backbone.target)
+def complete_backbone(backbone: Call, data: TaskData, dim: int | None, project: bool | None) -> Call:
+    """Return the call of the backbone with all sizes from the data, so that it can be built again without the data."""
+    accepted = parameters(backbone.target)
     sizes = {**data.sizes, "num_classes": None} | ({} if dim is None else {"feature_dim": dim})
-    added = {name: value for name, value in sizes.items() if name in known and name not in backbone.arguments}
+    added = {name: value for name, value in sizes.items() if name in accepted and name not in backbone.arguments}
     complete = Call(backbone.target, {**backbone.arguments, **added})
-    if not (project or (project is None and "feature_dim" not in known)):
+    if not (project or (project is None and "feature_dim" not in accepted)):
         return complete
     assert data.sample is not None
     with torch.random.fork_rng():
-        found = find_feature_dim(cast(nn.Module, complete.build()), data.sample)
-    return Call(Projected, {"network": complete, "in_features": found, "feature_dim": dim})
+        in_features = find_feature_dim(cast(nn.Module, complete.build()), data.sample)
+    return Call(Projected, {"network": complete, "in_features": in_features, "feature_dim": dim})
 
 
 def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
     """Return the training and the measured samples, resized according to the settings."""
     if issubclass(kind, Faces):
-        found = split_fold(read(config, None), config.task.get("fold"), config.samples.validation > 0)
-        return {**found, **{part: _resize(config, found[part]) for part in ("train", "measured")}}
+        data = split_fold(read(config, None), config.task.get("fold"), config.samples.validation > 0)
+        return {**data, **{part: _resize(config, data[part]) for part in ("train", "measured")}}
     if issubclass(kind, FewShotRecognition):
         train, measured = _split_few_shot(config)
     else:
-        whole = of_first_classes(config.samples, read(config, True))
-        train, measured = held_out(config.samples, whole, getattr(kind, "unseen", False))
-        measured = of_first_classes(config.samples, read(config, False)) if measured is None else measured
-    train = trained_on(config.samples, _resize(config, train))
-    return {"train": train, "measured": some(config.samples, _resize(config, measured))}
+        whole = select_first_classes(config.samples, read(config, True))
+        train, measured = hold_out(config.samples, whole, getattr(kind, "unseen", False))
+        measured = select_first_classes(config.samples, read(config, False)) if measured is None else measured
+    train = select_training_samples(config.samples, _resize(config, train))
+    return {"train": train, "measured": limit_measured_samples(config.samples, _resize(config, measured))}
 
 
 def _split_few_shot(config: Config) -> tuple[Any, Any]:
-    """Split by class: use the dataset's own splits if they share no class, otherwise split by class number."""
-    whole, held = read(config, True), config.samples.validation > 0
-    division = [config.task.get(f"{part}_classes") for part in ("train", "validation", "test")]
-    own = "background" in parameters(config.data.target)
-    if own:
-        division = [len(whole.classes) - division[1], division[1], 0]
-    if division[0] < 2 or min(division) < 0 or sum(division) > len(whole.classes):
+    """Split by class: use the splits of the dataset if they share no class, otherwise split by class number."""
+    whole, validates = read(config, True), config.samples.validation > 0
+    counts = [config.task.get(f"{part}_classes") for part in ("train", "validation", "test")]
+    has_splits = "background" in parameters(config.data.target)
+    if has_splits:
+        counts = [len(whole.classes) - counts[1], counts[1], 0]
+    if counts[0] < 2 or min(counts) < 0 or sum(counts) > len(whole.classes):
         raise ValueError(
             "task.train_classes, validation_classes and test_classes must leave 2 classes to train and sum to at most "
-            f"{len(whole.classes)}, got {', '.join(map(str, division))}"
+            f"{len(whole.classes)}, got {', '.join(map(str, counts))}"
         )
-    last = division[0] + division[1]
-    train = materialize(OfClasses(whole, range(division[0])))
-    if own and not held:
+    first_test = counts[0] + counts[1]
+    train = materialize(OfClasses(whole, range(counts[0])))
+    if has_splits and not validates:
         return train, read(config, False)
-    chosen = range(division[0], last) if held else range(last, sum(division))
-    return train, materialize(OfClasses(whole, chosen))
+    measured = range(counts[0], first_test) if validates else range(first_test, sum(counts))
+    return train, materialize(OfClasses(whole, measured))
 
 
 def read(config: Config, train: bool | None) -> Any:
     """Return the training part of the dataset (True), its test part (False) or all of it (None).
 
-    The last few results are kept and shared, so do not write to them.
+    The last four results are cached and shared, so do not modify them.
     """
     try:
         key = repr(encode(config.data))
     except ValueError:
-        return _read_now(config.data, train)
-    return _read(_Keyed(key, config.data), train, tuple(map(str, data_roots())))
+        return _read_uncached(config.data, train)
+    return _read_cached(_CacheKey(key, config.data), train, tuple(map(str, data_roots())))
 
 
-class _Keyed:
-    """A call with a key for the cache."""
+class _CacheKey:
+    """A constructor call that is compared by its encoded text."""
 
     def __init__(self, key: str, call: Call):
         self.key, self.call = key, call
@@ -261,16 +267,16 @@ class _Keyed:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Keyed) and self.key == other.key
+        return isinstance(other, _CacheKey) and self.key == other.key
 
 
 @functools.lru_cache(maxsize=4)
-def _read(keyed: _Keyed, train: bool | None, roots: tuple[str, ...]) -> Any:
-    """Read a dataset. ``roots`` are the folders of the files, so that another data root is another entry in the cache."""
-    return _read_now(keyed.call, train)
+def _read_cached(key: _CacheKey, train: bool | None, roots: tuple[str, ...]) -> Any:
+    """Read a dataset. ``roots``, the data folders, are a part of the cache key."""
+    return _read_uncached(key.call, train)
 
 
-def _read_now(data: Call, train: bool | None) -> Any:
+def _read_uncached(data: Call, train: bool | None) -> Any:
     context = {} if train is None else {"train": train, "background": train}
     if train is False and not {"train", "background"} & set(parameters(data.target)):
         raise ValueError(f"{data.name} has no test part: hold samples out with samples.validation=0.1")
@@ -280,6 +286,6 @@ def _read_now(data: Call, train: bool | None) -> Any:
 def _resize(config: Config, dataset: Any) -> Any:
     if not isinstance(dataset, InMemory) or dataset.data.ndim != 4 or dataset.data.dtype != torch.uint8:
         return dataset
-    target = base_preprocessing(config, tuple(dataset.data.shape[1:]))
+    target = build_base_preprocessing(config, tuple(dataset.data.shape[1:]))
     same = tuple(dataset.data.shape[1:]) == (target.channels, *target.size) and config.crop is None
     return dataset if same else resize_samples(InMemory(dataset.data, dataset.labels, dataset.classes), target)

@@ -1,4 +1,4 @@
-"""Datasets of tasks: samples with labels and classes, and their normalization."""
+"""Datasets of tasks: samples with labels and classes, and the normalization of samples."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -26,19 +26,19 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, index: Int[Tensor, "b"]) -> tuple[Tensor, Tensor]:
-        """The samples at ``index`` and their labels."""
+        """Return the samples at ``index`` and their labels."""
 
 
 @runtime_checkable
 class Normalizer(Protocol):
-    """How stored samples become the inputs of a network: a :class:`~hypersphere.data.Preprocessing`, or a mean image."""
+    """The conversion of stored samples to inputs: a :class:`~hypersphere.data.Preprocessing`, or a mean image."""
 
     def normalize(self, stored: Tensor) -> Tensor:
         """Return the inputs of a batch."""
 
 
 class NormalizeBatch(Augmentation):
-    """The normalization of a preprocessing as the last step of an augmentation; nothing random.
+    """The normalization of a preprocessing as the last step of an augmentation, without randomness.
 
     >>> scale = NormalizeBatch(PicturePreprocessing(size=(1, 2), channels=1, mean=0.5, std=0.5))
     >>> scale(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.empty(1, 0, dtype=torch.float64)).flatten().tolist()
@@ -54,7 +54,9 @@ class NormalizeBatch(Augmentation):
 
 
 class MeanImage(Normalize):
-    """(x − mean image)/128. The mean has one value per pixel, so it cannot be stored in the preprocessing of an embedder file.
+    """The normalization (x − mean image)/128.
+
+    The mean has one value per pixel, so it cannot be stored in the preprocessing of an embedder file.
 
     >>> images = InMemory(torch.tensor([[[[0, 100]]], [[[128, 100]]]], dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))
     >>> MeanImage.of(images, pixelwise=True, scale=128.0).normalize(images.data).flatten().tolist()
@@ -67,10 +69,10 @@ class MeanImage(Normalize):
 
 
 class Listed:
-    """A map-style dataset of ``(input, label)`` pairs with the labels and classes a task asks for.
+    """A map-style dataset of ``(input, label)`` pairs with the labels and classes that a task needs.
 
-    Labels come from ``dataset.labels`` or ``dataset.targets``; without them every sample is read once. Classes are those of the
-    dataset, or the numbers from 0 to the largest label.
+    Labels are read from ``dataset.labels`` or ``dataset.targets``, otherwise from every sample once. Classes are read from
+    ``dataset.classes``, otherwise they are the numbers from 0 to the largest label.
 
     >>> samples = Listed([(torch.zeros(3), 1), (torch.ones(3), 0), (torch.ones(3), 2)])
     >>> samples.labels.tolist(), samples.classes, samples.batch(torch.tensor([0, 2]))[0].shape
@@ -79,10 +81,10 @@ class Listed:
 
     def __init__(self, dataset: Any):
         self.dataset = dataset
-        found = getattr(dataset, "labels", getattr(dataset, "targets", None))
-        if found is None:
-            found = [int(dataset[i][1]) for i in range(len(dataset))]
-        self.labels = torch.as_tensor(found).long().flatten()
+        labels = getattr(dataset, "labels", getattr(dataset, "targets", None))
+        if labels is None:
+            labels = [int(dataset[i][1]) for i in range(len(dataset))]
+        self.labels = torch.as_tensor(labels).long().flatten()
         if len(self.labels) != len(dataset):
             raise ValueError(f"a dataset must have a label for each of {len(dataset)} samples, got {len(self.labels)}")
         if len(self.labels) and int(self.labels.min()) < 0:
@@ -103,13 +105,13 @@ class Listed:
 
 
 class WindowSamples:
-    """Samples with any number of windows each.
+    """Samples with one or more windows each.
 
     Args:
         windows: The windows (k, …) of each sample.
         labels: The identity of each sample.
         classes: The names of the identities.
-        draw: Makes 8-bit pictures of stored windows, for reports.
+        draw: Draws 8-bit pictures of stored windows, for reports.
 
     >>> samples = WindowSamples([torch.zeros(2, 4), torch.ones(1, 4)], torch.tensor([0, 1]), ("ann", "bob"), lambda x: x)
     >>> samples.batch(torch.tensor([1]))[0].tolist(), len(samples.list_windows(torch.tensor([0]))[0])
@@ -137,12 +139,21 @@ class WindowSamples:
         """Return all windows of each sample."""
         return [self.windows[i] for i in index.tolist()]
 
+    def list_all_windows(
+        self, index: Int[Tensor, "b"] | None = None
+    ) -> tuple[Shaped[Tensor, "m ..."], Int[Tensor, "m"]]:
+        """Return all windows of some samples, or of all, one after the other, with their labels."""
+        index = torch.arange(len(self)) if index is None else index
+        windows = self.list_windows(index)
+        each = torch.tensor([len(part) for part in windows])
+        return torch.cat(windows), self.labels[index].repeat_interleave(each)
+
     def draw_pictures(self, index: Int[Tensor, "b"]) -> UInt8[Tensor, "b c h w"]:
         """Return a picture of each sample."""
         return self.draw(self.batch(index)[0])
 
     def with_central_windows(self) -> InMemory:
-        """Return one window of each sample."""
+        """Return the central window of each sample as a dataset."""
         return InMemory(*self.batch(torch.arange(len(self))), self.classes)
 
 
@@ -151,16 +162,16 @@ def is_stream(dataset: Any) -> bool:
     return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
 
 
-def classes_of(dataset: Any) -> int:
+def count_classes(dataset: Any) -> int:
     """Return the number of classes. A stream must have an attribute ``classes`` or ``num_classes``."""
-    found = getattr(dataset, "classes", getattr(dataset, "num_classes", None))
-    if found is None:
-        raise ValueError(f"{type(dataset).__name__} is iterated over, so it must say its classes or num_classes itself")
-    return found if isinstance(found, int) else len(found)
+    classes = getattr(dataset, "classes", getattr(dataset, "num_classes", None))
+    if classes is None:
+        raise ValueError(f"{type(dataset).__name__} is a stream, so it must have an attribute classes or num_classes")
+    return classes if isinstance(classes, int) else len(classes)
 
 
 def as_samples(dataset: Any, name: str = "dataset") -> Samples:
-    """Return any dataset as :class:`Samples`; raise a ``ValueError`` that names what is missing."""
+    """Return any dataset as :class:`Samples`; raise a ``ValueError`` if its length, items or samples are missing."""
     if isinstance(dataset, Samples):
         if not len(dataset):
             raise ValueError(f"{name} must hold samples, got an empty dataset")
@@ -173,16 +184,16 @@ def as_samples(dataset: Any, name: str = "dataset") -> Samples:
 
 
 def read_samples(samples: Samples, index: Int[Tensor, "b"]) -> Any:
-    """Return samples as they are stored: all windows of each, or one tensor if each has one."""
+    """Return stored samples: all windows of each sample, or one tensor if the samples have no windows."""
     return samples.list_windows(index) if isinstance(samples, WindowSamples) else samples.batch(index)[0]
 
 
 def embed_with(function: Callable[[Tensor], Tensor], samples: Samples) -> Callable[[Any], Tensor]:
-    """Return a function of what :func:`read_samples` gives: the mean direction of the features of all windows.
+    """Return a function from the result of :func:`read_samples` to the mean direction of the features of all windows.
 
     Args:
-        function: Gives the features of a batch of windows.
-        samples: Are read; the function itself is returned if they have no windows.
+        function: Maps a batch of windows to features.
+        samples: The samples. If they have no windows, ``function`` itself is returned.
     """
     return functools.partial(average_windows, function) if isinstance(samples, WindowSamples) else function
 
@@ -197,24 +208,41 @@ def average_windows(
     """
     features = torch.cat([function(part) for part in torch.cat(list(windows)).split(batch)])
     owner = torch.arange(len(windows)).repeat_interleave(torch.tensor([len(part) for part in windows]))
-    total = features.new_zeros(len(windows), features.shape[1])
+    return mean_directions(features, owner, len(windows))
+
+
+def mean_directions(features: Float[Tensor, "k d"], owner: Int[Tensor, "k"], count: int) -> Float[Tensor, "n d"]:
+    """Return the mean direction of the features of each sample.
+
+    Args:
+        features: Features of windows.
+        owner: The sample of each window.
+        count: Number of samples.
+
+    >>> mean_directions(torch.eye(2), torch.tensor([0, 0]), 1).mul(10).round().tolist()
+    [[7.0, 7.0]]
+    """
+    total = features.new_zeros(count, features.shape[1])
     return normalize(total.index_add(0, owner.to(features.device), normalize(features)))
 
 
 def resize_samples(images: InMemory, preprocessing: PicturePreprocessing) -> InMemory:
-    """Return images of the size, crop and channels of a preprocessing. The last few results are kept, as many runs share them."""
-    return _resize(_Same(images), preprocessing)
+    """Return images with the size, crop and channels of a preprocessing.
+
+    The last four results are cached, because many runs share them.
+    """
+    return _resize(_CacheKey(images), preprocessing)
 
 
 def with_statistics(preprocessing: PicturePreprocessing, samples: Samples) -> PicturePreprocessing:
-    """Return the preprocessing with the mean and deviation of each channel of samples that have its size already."""
+    """Return the preprocessing with the mean and deviation per channel of samples that already have its size."""
     measured = Normalize.of(samples)
     mean, std = (tuple((value.flatten() / 255).tolist()) for value in (measured.mean, measured.scale))
     return preprocessing.with_statistics(mean, std)
 
 
-class _Same:
-    """A dataset as a key of a cache; two are equal if they have the same tensors."""
+class _CacheKey:
+    """A dataset that is compared by the identity of its tensor."""
 
     def __init__(self, images: InMemory):
         self.images = images
@@ -223,11 +251,11 @@ class _Same:
         return hash(self.images.data.data_ptr())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.images.data is other.images.data
+        return isinstance(other, _CacheKey) and self.images.data is other.images.data
 
 
 @functools.lru_cache(maxsize=4)
-def _resize(same: _Same, preprocessing: PicturePreprocessing) -> InMemory:
-    images = same.images
+def _resize(key: _CacheKey, preprocessing: PicturePreprocessing) -> InMemory:
+    images = key.images
     parts = [preprocessing.load(part) for part in images.data.split(1024)]
     return InMemory(torch.cat(parts).contiguous(), images.labels, images.classes)

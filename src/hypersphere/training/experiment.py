@@ -1,4 +1,4 @@
-"""A run of a config in a folder."""
+"""Runs of a :class:`Config` in a folder."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .trainer import Callback, Trainer
 
 
 class Experiment(Trainer):
-    """A run of a config in a folder: ``Experiment(config, "runs/x").run()`` trains its task by a :class:`Trainer`.
+    """A :class:`Trainer` of the task of a config: ``Experiment(config, "runs/x").run()``.
 
     >>> import tempfile
     >>> from hypersphere.training import Config, Experiment, call
@@ -49,16 +49,16 @@ class Experiment(Trainer):
 
     @classmethod
     def resume(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> "Experiment":
-        """Return the experiment that a folder holds.
+        """Return the experiment of a run folder.
 
         Args:
             folder: The folder of the run.
             trust: Import code outside the library that its settings name.
 
         Raises:
-            ValueError: If the folder holds no run, or one of ``fit`` or of a task made in Python.
+            ValueError: If the folder contains no run, a run of ``fit``, or a run of a task made in Python.
         """
-        return cls(_stored_config(folder, trust), folder)
+        return cls(_read_config(folder, trust), folder)
 
     @classmethod
     def fork(
@@ -71,25 +71,26 @@ class Experiment(Trainer):
     ) -> "Experiment":
         """Start a new run in ``new`` from the newest checkpoint of another run, with ``key.path=value`` changed.
 
-        The other run is only read. If changed settings change the network, its weights do not fit and a ``ValueError`` is raised.
+        The other run is not changed. If the changes alter the network so that the weights do not fit, a ``ValueError`` is
+        raised.
         """
-        stored = _stored_config(folder, trust)
+        stored = _read_config(folder, trust)
         if not RunFolder(folder).last.exists():
             raise ValueError(f"{folder} has no checkpoint to start from")
         return cls(assign(as_call(stored), overrides).build(), new, start=folder)
 
 
-def _stored_config(folder: str | os.PathLike[str], trust: bool) -> Config:
+def _read_config(folder: str | os.PathLike[str], trust: bool) -> Config:
     document = stored_document(folder)
     if "fit" in document:
         source = document.get("source", {}).get("source", "SOURCE")
         raise ValueError(
-            f"{folder} holds a run of fit, which the same fit command continues: hypersphere fit {source} -o {folder} "
-            "with the settings of the first time"
+            f"{folder} holds a run of fit, which only fit can resume: hypersphere fit {source} -o {folder} "
+            "with the original settings"
         )
     if "settings" in document:
         raise ValueError(
-            f"{folder} holds a run of a task made in Python: Trainer(task, folder, settings).run() with the same task and "
-            "settings continues it"
+            f"{folder} holds a run of a task made in Python: resume it with Trainer(task, folder, settings).run() and the "
+            "same task and settings"
         )
     return from_document(document, trust=trust)

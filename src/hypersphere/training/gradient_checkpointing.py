@@ -1,4 +1,4 @@
-"""Gradient checkpointing: recompute activations in the backward pass to save memory, for one more forward pass."""
+"""Gradient checkpointing: save memory by recomputing activations in the backward pass."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -13,8 +13,9 @@ from torch.utils.checkpoint import checkpoint
 def checkpoint_blocks(model: nn.Module) -> int:
     """Recompute the activations of every block in the backward pass; return the number of blocks.
 
-    A model of ``transformers`` uses its own implementation. Otherwise the blocks are the children of the sequential part with
-    the most parameters, or the model's own children. Statistics of batch normalization are updated once, not twice.
+    A model of ``transformers`` uses its own implementation. Otherwise the blocks are the children of the
+    ``nn.Sequential`` with the most parameters, or the children of the model. Statistics of batch normalization are updated
+    once, not twice. The recomputation costs one more forward pass.
     """
     enable = getattr(model, "gradient_checkpointing_enable", None)
     if callable(enable):
@@ -33,16 +34,16 @@ def _run_with_recomputation(block: nn.Module, forward: Callable[..., Any], *args
         return forward(*args, **kwargs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _statistics_kept(block)
+        return nullcontext(), _freeze_running_statistics(block)
 
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
 @contextmanager
-def _statistics_kept(block: nn.Module) -> Iterator[None]:
-    """Normalize by the batch without updating the running statistics of batch normalization."""
+def _freeze_running_statistics(block: nn.Module) -> Iterator[None]:
+    """Leave the running statistics of batch normalization unchanged. The batch is still normalized by its own."""
     norms = [module for module in block.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
-    before = [
+    saved = [
         (norm.momentum, norm.num_batches_tracked.clone()) for norm in norms if norm.num_batches_tracked is not None
     ]
     for norm in norms:
@@ -50,7 +51,7 @@ def _statistics_kept(block: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for norm, (momentum, count) in zip(norms, before, strict=True):
+        for norm, (momentum, count) in zip(norms, saved, strict=True):
             norm.momentum = momentum
             assert norm.num_batches_tracked is not None
             norm.num_batches_tracked.copy_(count)

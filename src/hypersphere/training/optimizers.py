@@ -1,4 +1,4 @@
-"""Optimizers of the network and of rotations: schedules of the learning rate, parameter groups, frozen parameters."""
+"""Optimizers: schedules of the learning rate, parameter groups, frozen parameters, and clipped gradients."""
 
 import fnmatch
 import math
@@ -45,17 +45,23 @@ class Schedule(ABC):
 
     @abstractmethod
     def shape(self, done: int, steps: int, step: int) -> float:
-        """Return the factor ``done`` steps after the warm-up; ``steps`` remain after the warm-up, ``step`` counts from the start."""
+        """Return the factor after the warm-up.
 
-    def observe(self, score: float) -> None:  # noqa: B027 - most shapes do not look at scores
+        Args:
+            done: Steps since the end of the warm-up.
+            steps: All steps after the warm-up.
+            step: Steps since the start of the run.
+        """
+
+    def observe(self, score: float) -> None:  # noqa: B027 - most schedules ignore scores
         """Record the ``score`` of an evaluation; larger is better."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save in a checkpoint."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 - most shapes have no state
-        """Go on from a kept state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 - most schedules have no state
+        """Restore a saved state."""
 
 
 class ConstantRate(Schedule):
@@ -66,12 +72,12 @@ class ConstantRate(Schedule):
     """
 
     def shape(self, done: int, steps: int, step: int) -> float:
-        """1."""
+        """Return 1."""
         return 1.0
 
 
 class StepRate(Schedule):
-    """The rate is multiplied by ``gamma`` at each milestone.
+    """A schedule that multiplies the learning rate by ``gamma`` at each milestone.
 
     Args:
         milestones: steps, counted from the start of the run.
@@ -91,7 +97,7 @@ class StepRate(Schedule):
         self.milestones, self.gamma = tuple(milestones), gamma
 
     def shape(self, done: int, steps: int, step: int) -> float:
-        """γ to the number of milestones passed."""
+        """Return γ to the power of the number of passed milestones."""
         return float(self.gamma ** sum(step >= milestone for milestone in self.milestones))
 
 
@@ -109,12 +115,12 @@ class CosineRate(Schedule):
         self.final = final
 
     def shape(self, done: int, steps: int, step: int) -> float:
-        """(1 + cos(π·done/steps))/2, above the final factor."""
+        """Return final + (1 − final)·(1 + cos(π·done/steps))/2."""
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * min(done / steps, 1.0)))
 
 
 class PlateauRate(Schedule):
-    """The rate is multiplied by ``gamma`` when ``patience`` evaluations in a row have not improved on the best.
+    """A schedule that multiplies the learning rate by ``gamma`` after ``patience`` evaluations in a row without a new best.
 
     >>> rate = PlateauRate(patience=2)
     >>> for score in (0.5, 0.6, 0.6, 0.6):
@@ -144,11 +150,11 @@ class PlateauRate(Schedule):
             self.falls, self.waited = self.falls + 1, 0
 
     def shape(self, done: int, steps: int, step: int) -> float:
-        """γ to the number of falls."""
+        """Return γ to the power of the number of reductions."""
         return float(self.gamma**self.falls)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best score, the evaluations since then, and the number of reductions."""
+        """Return the best score, the number of evaluations since then, and the number of reductions."""
         return {"best": self.best, "waited": self.waited, "falls": self.falls}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -157,21 +163,21 @@ class PlateauRate(Schedule):
 
 
 def build_optimizers(settings: "Settings", model: nn.Module) -> list[Optimizer]:
-    """Build an optimizer for all parameters, and ``settings.rotations`` for the rotations of ``method="ogd"``.
+    """Return the optimizer of all parameters, and ``settings.rotations`` for the rotations of ``method="ogd"``.
 
-    Weight decay applies to matrices and filters only, not to biases, learned radii and scales of normalizations. Groups
-    differ by weight decay and by the factor of their learning rate (``rates``, ``layer_decay``, ``scale_generators``).
+    Weight decay applies to matrices and filters only, not to biases, learned radii and scales of normalizations. Parameters
+    are grouped by weight decay and by the factor of their learning rate (``rates``, ``layer_decay``, ``scale_generators``).
     """
     freeze(model, settings.freeze)
     if isinstance(settings.optimizer, Optimizer):
         return [settings.optimizer]
     rotations, others = group_parameters(model)
-    wanted = {id(parameter) for parameter in others if parameter.requires_grad}
-    factors = rate_factors(settings, model)
+    trained = {id(parameter) for parameter in others if parameter.requires_grad}
+    factors = compute_rate_factors(settings, model)
     scales = find_rate_factors(model) if settings.scale_generators else {}
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        if id(parameter) in wanted:
+        if id(parameter) in trained:
             factor = factors[name] * scales.get(id(parameter), 1.0)
             groups.setdefault((parameter.ndim > 1, factor), []).append(parameter)
     if not groups and not rotations:
@@ -193,25 +199,25 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Freeze the parameters whose names match a pattern; raise a ``ValueError`` for a pattern without a match."""
     names = dict(model.named_parameters())
     for pattern in patterns:
-        found = [name for name in names if fits(name, pattern)]
-        if not found:
+        matches = [name for name in names if is_match(name, pattern)]
+        if not matches:
             raise ValueError(f"freeze: no parameter is called {pattern!r}; there are {', '.join(names)}")
-        for name in found:
+        for name in matches:
             names[name].requires_grad_(False)
 
 
-def rate_factors(settings: "Settings", model: nn.Module) -> dict[str, float]:
+def compute_rate_factors(settings: "Settings", model: nn.Module) -> dict[str, float]:
     """Return the factor of the learning rate of each parameter by name."""
     names = [name for name, _ in model.named_parameters()]
     factors = dict.fromkeys(names, 1.0)
     if settings.layer_decay is not None:
-        blocks = list(dict.fromkeys(_block(name) for name in names))
-        factors = {name: settings.layer_decay ** (len(blocks) - 1 - blocks.index(_block(name))) for name in names}
+        blocks = list(dict.fromkeys(_get_block(name) for name in names))
+        factors = {name: settings.layer_decay ** (len(blocks) - 1 - blocks.index(_get_block(name))) for name in names}
     for pattern, rate in settings.rates.items():
-        found = [name for name in names if fits(name, pattern)]
-        if not found:
+        matches = [name for name in names if is_match(name, pattern)]
+        if not matches:
             raise ValueError(f"rates: no parameter is called {pattern!r}; there are {', '.join(names)}")
-        factors |= dict.fromkeys(found, float(rate))
+        factors |= dict.fromkeys(matches, float(rate))
     return factors
 
 
@@ -225,22 +231,22 @@ def set_rates(optimizers: list[Optimizer], schedule: Schedule, step: int, steps:
             group["lr"] = torch.tensor(rate) if isinstance(group["lr"], torch.Tensor) else rate
 
 
-def learning_rate(optimizers: list[Optimizer]) -> dict[str, float]:
+def get_learning_rate(optimizers: list[Optimizer]) -> dict[str, float]:
     """Return the current learning rate of the first group, for the log."""
     return {"lr": float(optimizers[0].param_groups[0]["lr"])}
 
 
-def fits(name: str, pattern: str) -> bool:
+def is_match(name: str, pattern: str) -> bool:
     """Return whether a pattern matches a parameter: its name, a module that contains it, or shell-style wildcards.
 
-    >>> fits("model.body.conv1.weight", "body.conv1"), fits("model.fc.weight", "*.bias")
+    >>> is_match("model.body.conv1.weight", "body.conv1"), is_match("model.fc.weight", "*.bias")
     (True, False)
     """
     short = name.removeprefix("model.")
     return any(fnmatch.fnmatchcase(n, p) for n in (name, short) for p in (pattern, f"{pattern}.*"))
 
 
-def _block(name: str) -> str:
+def _get_block(name: str) -> str:
     """Return the block of a network that contains a parameter: its name without the last two parts."""
     parts = name.split(".")
     return ".".join(parts[:-2]) or parts[0]
@@ -248,10 +254,10 @@ def _block(name: str) -> str:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
-    """Multiply all gradients by min(1, limit/‖g‖), where ‖g‖ is the length of all of them as one vector; returns ‖g‖.
+    """Multiply all gradients by min(1, limit/‖g‖) and return ‖g‖, the norm of all gradients as one vector.
 
-    Uses ``torch.nn.utils.clip_grad_norm_`` if possible. Rows of a weight that is sharded among processes count once; one number
-    per process group is communicated. Sparse gradients of sampled rows are supported.
+    The rows of a sharded weight count once; one number per process group is communicated. Sparse gradients of sampled rows
+    are supported.
 
     >>> w = torch.nn.Parameter(torch.zeros(2))
     >>> w.grad = torch.tensor([3.0, 4.0])
@@ -259,30 +265,30 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     (tensor(5.), tensor([0.6000, 0.8000]))
     """
     norms: list[Tensor] = []
-    divided: dict[dist.ProcessGroup, list[Tensor]] = {}
-    found = [_numbers(parameter) for parameter in parameters if parameter.grad is not None]
-    for numbers, group in found:
-        norm = torch.linalg.vector_norm(numbers, dtype=torch.promote_types(numbers.dtype, torch.float32))
-        norms.append(norm) if group is None else divided.setdefault(group, []).append(norm)
-    for group, shares in divided.items():
-        squares = torch.stack(shares).square().sum()
+    sharded_norms: dict[dist.ProcessGroup, list[Tensor]] = {}
+    gradients = [_get_local_gradient(parameter) for parameter in parameters if parameter.grad is not None]
+    for gradient, group in gradients:
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+        norms.append(norm) if group is None else sharded_norms.setdefault(group, []).append(norm)
+    for group, local_norms in sharded_norms.items():
+        squares = torch.stack(local_norms).square().sum()
         dist.all_reduce(squares, group=group)
         norms.append(squares.sqrt())
     if not norms:
         return torch.tensor(0.0)
     total = torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]))
     factor = (limit / (total + 1e-6)).clamp_max(1.0)
-    for numbers, _ in found:
-        numbers.mul_(factor.to(numbers.device, numbers.dtype))
+    for gradient, _ in gradients:
+        gradient.mul_(factor.to(gradient.device, gradient.dtype))
     return total
 
 
-def _numbers(parameter: Tensor) -> tuple[Tensor, dist.ProcessGroup | None]:
-    """Return the values of a gradient on this process, to be changed in place, and the group that holds the others."""
+def _get_local_gradient(parameter: Tensor) -> tuple[Tensor, dist.ProcessGroup | None]:
+    """Return the local values of a gradient, to change in place, and the process group if the gradient is sharded."""
     gradient = parameter.grad
     assert gradient is not None
     group = parameter.device_mesh.get_group() if is_sharded(parameter) else None
-    if gradient.layout == torch.sparse_coo:  # the sampled rows; the values of a row that occurs twice are added first
+    if gradient.layout == torch.sparse_coo:  # sampled rows; coalesce() adds the values of repeated rows
         parameter.grad = gradient = gradient.coalesce()
         return gradient._values(), group
     return get_local(gradient), group

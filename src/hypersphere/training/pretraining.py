@@ -25,7 +25,7 @@ from ..data import (
 from ..files import write_atomically
 from ..models import sphereface10
 from ..objectives import Uniformity
-from .build import TaskData, _complete_backbone
+from .build import TaskData, complete_backbone
 from .fitting.choices import Choice, Chosen, Facts, choose_input, choose_memory, measure_border
 from .fitting.plan import sample_pictures
 from .fitting.settings import Overrides
@@ -267,7 +267,7 @@ def _build_task(settings: PretrainSettings, samples: Any, preprocessing: Picture
     sample = preprocessing.normalize(samples.batch(torch.arange(min(2, len(samples))))[0])
     sizes = {"in_channels": preprocessing.channels, "input_size": preprocessing.size, "in_features": sample[0].numel()}
     data = TaskData({"train": samples}, 1, sizes, preprocessing, sample)
-    backbone = _complete_backbone(settings.backbone, data, settings.feature_dim, None)
+    backbone = complete_backbone(settings.backbone, data, settings.feature_dim, None)
     steps = [step.build() for step in settings.augmentations]
     task = Pretraining(
         backbone,

@@ -22,64 +22,64 @@ from .tasks.task import Task, draw
 def write_results(
     task: Task, settings: Settings, folder: RunFolder, step: int, metrics: dict[str, float]
 ) -> str | None:
-    """Write the files of a finished run, each atomically and recorded as the run's own.
+    """Write the files of a finished run atomically, and record them in the run folder.
 
     Returns:
-        Why there is no embedder file, or None if it was written.
+        The reason why no embedder file was written, or None.
     """
-    tensors = plain_weights(task)
+    tensors = merge_weights(task)
     if not finite(tensors):
         raise NonFiniteLossError(
             f"the weights are not finite after step {step}; the last good checkpoint is {folder.last}"
         )
     folder.record("model.safetensors", "embedder.safetensors", "metrics.json", "README.md")
     save_tensors(tensors, folder.path / "model.safetensors")
-    without = task.keep(folder.path, tensors)
+    no_embedder = task.keep(folder.path, tensors)
     write_json(folder.path / "metrics.json", {"steps": step, **metrics})
     pictures = folder.path / "pictures"
     if settings.pictures:
         pictures.mkdir(exist_ok=True)
         task.pictures(pictures)
-        _dynamics(pictures, settings, folder.path)
+        _plot_dynamics(pictures, settings, folder.path)
         folder.record(*(f"pictures/{path.name}" for path in pictures.iterdir()))
         if (evidence := task.evidence()) is not None:
             folder.record(EVIDENCE)
             evidence.save(folder.path / EVIDENCE)
     names = sorted(path.name for path in pictures.glob("*.png"))
-    write_text(folder.path / "README.md", card(task, settings, step, metrics, names, without))
-    return without
+    write_text(folder.path / "README.md", format_card(task, settings, step, metrics, names, no_embedder))
+    return no_embedder
 
 
-def plain_weights(task: Task) -> dict[str, Tensor]:
-    """Return the weights of the plain network: rotations and factors are multiplied in, so keys and shapes are those without."""
+def merge_weights(task: Task) -> dict[str, Tensor]:
+    """Return the weights of the plain network, with rotations and low-rank factors multiplied into its layers."""
     model = task.model
     if any(isinstance(module, RotatedWeight) for module in model.modules()):
         model = merge(copy.deepcopy(model))
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in multiply_factors(model).items()}
 
 
-def card(
-    task: Task, settings: Settings, step: int, metrics: dict[str, float], pictures: list[str], without: str | None
+def format_card(
+    task: Task, settings: Settings, step: int, metrics: dict[str, float], pictures: list[str], no_embedder: str | None
 ) -> str:
     """Return a model card in Markdown: the network, the data, the metrics and the files."""
     parameters = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
     facts: dict[str, Any] = {"task": type(task).__name__, "network": type(task.model).__name__, **task.summary()}
     facts |= {"trained parameters": parameters, "steps": step, "seed": settings.seed}
-    shown = {key: value for key, value in metrics.items() if not key.startswith("energy/")}
+    listed = {key: value for key, value in metrics.items() if not key.startswith("energy/")}
     lines = [f"# {getattr(settings, 'name', type(task).__name__)}", ""]
     lines += [f"Trained with hypersphere {__version__}; every setting is in `config.json`.", "", "| | |", "|---|---|"]
     lines += [f"| {key} | {value} |" for key, value in facts.items()]
     lines += ["", "| measure | value |", "|---|---|"]
-    lines += [f"| {key} | {format_measure(key, value, 'g')} |" for key, value in shown.items()]
+    lines += [f"| {key} | {format_measure(key, value, 'g')} |" for key, value in listed.items()]
     lines += ["", *(f"![{name.removesuffix('.png')}](pictures/{name})" for name in pictures), ""]
-    kept = (
-        "`embedder.safetensors` makes features of image files."
-        if without is None
-        else f"There is no embedder: {without}."
+    embedder = (
+        "`embedder.safetensors` computes the features of image files."
+        if no_embedder is None
+        else f"There is no embedder: {no_embedder}."
     )
     lines += [
-        "`model.safetensors` holds the last weights, `last.safetensors` and `best.safetensors` whole checkpoints,",
-        f"`log.jsonl` the measures over time. {kept} A small research run: not made for decisions about people.",
+        "`model.safetensors` contains the last weights, `last.safetensors` and `best.safetensors` complete checkpoints, and",
+        f"`log.jsonl` the measures over time. {embedder} A small research run: not made for decisions about people.",
         "",
     ]
     return "\n".join(lines)
@@ -91,13 +91,13 @@ def format_measure(measure: str, value: float, form: str = "g") -> str:
     >>> format_measure("accuracy", 97.25), format_measure("energy/conv1", float("inf"))
     ('97.25 %', 'undefined')
     """
-    return f"{value:.6{form}}{unit(measure)}" if math.isfinite(value) else "undefined"
+    return f"{value:.6{form}}{get_unit(measure)}" if math.isfinite(value) else "undefined"
 
 
-def unit(measure: str) -> str:
+def get_unit(measure: str) -> str:
     """Return the unit of a measure, preceded by a space.
 
-    >>> unit("accuracy"), unit("intra_angle"), unit("lambda")
+    >>> get_unit("accuracy"), get_unit("intra_angle"), get_unit("lambda")
     (' %', ' rad', '')
     """
     percent = ("accuracy", "error", "eer", "auc", "tar", "rank1", "one_shot", "published_runs", "baseline", "interval")
@@ -106,7 +106,7 @@ def unit(measure: str) -> str:
     return " %" if any(word in measure for word in percent) else ""
 
 
-def _dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) -> None:
+def _plot_dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) -> None:
     """Plot the energy of every layer and the monitored metric over time, if there are more than two points."""
     monitor = settings.monitor.lstrip("-")
     rows = [row for row in read_log(folder) if monitor in row]
@@ -117,5 +117,5 @@ def _dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) 
     if energies:
         draw(pictures / "energy.png", plots.plot_dynamics, steps, energies, xlabel="step", ylabel="energy")
     curve = {monitor: [row[monitor] for row in rows]}
-    label = f"{monitor}{unit(monitor)}"
+    label = f"{monitor}{get_unit(monitor)}"
     draw(pictures / "training.png", plots.plot_dynamics, steps, curve, xlabel="step", ylabel=label)

@@ -50,7 +50,7 @@ class Selection:
                 raise ValueError(f"samples.{name} must be an integer ≥ {least} or none, got {value}")
 
 
-def of_first_classes(selection: Selection, dataset: Any) -> Any:
+def select_first_classes(selection: Selection, dataset: Any) -> Any:
     """Return the samples of the first classes, or all samples without such a limit."""
     if selection.classes is None:
         return dataset
@@ -59,7 +59,7 @@ def of_first_classes(selection: Selection, dataset: Any) -> Any:
     return materialize(OfClasses(dataset, range(selection.classes)))
 
 
-def held_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[Any, Any]:
+def hold_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[Any, Any]:
     """Return ``(training, validation)``, split at random by samples or by classes; the same split for every seed of a run.
 
     The second is None if nothing is held out.
@@ -76,7 +76,7 @@ def held_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[
     return materialize(Subset(train, kept)), materialize(Subset(train, held))
 
 
-def trained_on(selection: Selection, dataset: Any) -> Any:
+def select_training_samples(selection: Selection, dataset: Any) -> Any:
     """Return the training samples after limiting samples per class, imbalance, and rotated classes, in this order."""
     if selection.per_class is not None:
         dataset = materialize(Subset(dataset, _first_of_each(dataset.labels, selection.per_class)))
@@ -85,7 +85,7 @@ def trained_on(selection: Selection, dataset: Any) -> Any:
     return Rotations(dataset) if selection.rotations else dataset
 
 
-def some(selection: Selection, dataset: Any) -> Any:
+def limit_measured_samples(selection: Selection, dataset: Any) -> Any:
     """Return at most ``measured`` samples, the same for every seed of a run."""
     if selection.measured is None or selection.measured >= len(dataset):
         return dataset

@@ -15,10 +15,10 @@ from torch import Tensor
 from ..config import Call, encode, flatten
 from ..data import Loader
 from ..files import finite, load_tree, save_tree
-from .averaging import MovingAverage, load_average
+from .averaging import MovingAverage, load_checkpoint_average
 from .errors import raise_non_finite
 from .gradient_checkpointing import checkpoint_blocks
-from .optimizers import Schedule, build_optimizers, clip_gradients, learning_rate, set_rates
+from .optimizers import Schedule, build_optimizers, clip_gradients, get_learning_rate, set_rates
 from .processes import (
     accelerator,
     any_process,
@@ -284,7 +284,7 @@ class Trainer:
             raise_non_finite(self, f"the loss became {values[0]} at step {self.step} ({terms})")
         if due:
             parts = dict(zip(names, values[1:], strict=True)) if len(names) > 1 else {}
-            self._write({"step": self.step, "loss": values[0], **parts, **learning_rate(self.optimizers)})
+            self._write({"step": self.step, "loss": values[0], **parts, **get_learning_rate(self.optimizers)})
 
     @torch.no_grad()
     def _evaluate(self) -> None:
@@ -338,7 +338,7 @@ class Trainer:
         elif self.ema is not None:
             self.ema.load_into(self.task.model)
         elif self.settings.average > 1:
-            load_average(self.task, self.folder.checkpoints()[: self.settings.average])
+            load_checkpoint_average(self.task, self.folder.checkpoints()[: self.settings.average])
             with torch.no_grad(), torch.random.fork_rng():
                 self.measured = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         metrics = {key: value for key, value in self.measured.items() if key != "step"}

@@ -54,7 +54,7 @@ def test_the_report_is_about_unseen_letters_only(done):
 
 
 def test_the_gallery_gives_the_same_answers_again(done):
-    answers, _, calibration = letter_gallery.ask_gallery(done.folder, done.run.embedder)
+    answers, _, calibration = letter_gallery.identify_letters(done.folder, done.run.embedder)
     assert answers == done.answers
     assert calibration == done.calibration
 

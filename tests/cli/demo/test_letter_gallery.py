@@ -11,7 +11,7 @@ from hypersphere.recognition import Match
 def test_every_answer_is_counted_once():
     matches = [Match("georgian-an", 0.9, True), Match("georgian-an", 0.5, False), Match("georgian-ban", 0.95, True)]
     probes = [Probe(pathlib.Path("x.png"), "georgian-an", match) for match in matches]
-    assert letter_gallery._count("Georgian, enrolled", probes) == ("Georgian, enrolled", 1, 3, 1, 1, 1)
+    assert letter_gallery._count_answers("Georgian, enrolled", probes) == ("Georgian, enrolled", 1, 3, 1, 1, 1)
 
 
 @pytest.fixture(scope="module")

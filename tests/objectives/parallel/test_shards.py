@@ -60,7 +60,7 @@ def refused(group, head, batches):
     [
         (torch.ones(2, 5), torch.tensor([0, 11]), r"labels must be in [0, 10] or ignore_index=-100, got 11"),
         (torch.ones(2, 5), torch.tensor([-7, 1]), r"got -7"),
-        (torch.ones(2, 5), torch.tensor([0]), "one per feature, which they are not on process 1"),
+        (torch.ones(2, 5), torch.tensor([0]), "one per feature, but they are not on process 1"),
         (torch.ones(2, 5), torch.tensor([0.0, 1.0]), "n integers"),
         (torch.ones(2, 5).double(), torch.tensor([0, 1]), "must agree in d and dtype"),
         (torch.ones(2, 4), torch.tensor([0, 1]), "must agree in d and dtype over the processes, got d = [5, 4]"),

@@ -66,7 +66,7 @@ def shake(model, size=0.3):
     """Rotations away from the identity."""
     with torch.no_grad():
         for site in find_rotated(model).values():
-            for p in site.own.parameters():
+            for p in site.parametrization.parameters():
                 p += size * torch.randn_like(p)
     return model
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hypersphere.orthogonal.finetuning.block_rotation import skew_cayley
-from hypersphere.orthogonal.finetuning.rotated_linear import rotated_linear
+from hypersphere.orthogonal.finetuning.rotated_linear import apply_rotated_linear
 
 
 @pytest.mark.parametrize("tokens", [3, 50])
@@ -13,7 +13,7 @@ def test_equals_the_dense_product_with_its_gradients(tokens, inputs):
     raw = torch.randn(1, 2, 6, dtype=torch.float64, requires_grad=True)
     g = torch.randn(2, tokens, 9, dtype=torch.float64)
     leaves = [t for t in (x, bias, raw) if t.requires_grad]
-    y = rotated_linear(x, weight, bias, skew_cayley(raw, 4))
+    y = apply_rotated_linear(x, weight, bias, skew_cayley(raw, 4))
     expected = x @ torch.block_diag(*skew_cayley(raw, 4)[0]) @ weight.T + bias
     assert torch.allclose(y, expected, atol=1e-12)
     for a, b in zip(torch.autograd.grad(y, leaves, g), torch.autograd.grad(expected, leaves, g), strict=True):
@@ -23,4 +23,4 @@ def test_equals_the_dense_product_with_its_gradients(tokens, inputs):
 def test_without_bias():
     weight, x = torch.randn(3, 8), torch.randn(5, 8, requires_grad=True)
     eye = torch.eye(4).expand(1, 2, 4, 4)
-    assert torch.equal(rotated_linear(x, weight, None, eye), torch.nn.functional.linear(x, weight))
+    assert torch.equal(apply_rotated_linear(x, weight, None, eye), torch.nn.functional.linear(x, weight))

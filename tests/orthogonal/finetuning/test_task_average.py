@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from hypersphere.orthogonal import add_task, average_tasks, cayley, finetune, use_task
-from hypersphere.orthogonal.finetuning.task_average import orthogonal_mean
+from hypersphere.orthogonal.finetuning.task_average import average_generators
 from tests.orthogonal.finetuning.contracts import shake
 
 
@@ -27,8 +27,8 @@ def test_is_the_mean_direction_with_the_mean_length():
 
 def test_equal_tasks_are_their_own_average_and_opposite_ones_cancel():
     raw = torch.randn(1, 3, 6)
-    assert torch.allclose(orthogonal_mean(torch.stack([raw, raw])), raw)
-    assert torch.equal(orthogonal_mean(torch.stack([raw, -raw])), torch.zeros_like(raw))
+    assert torch.allclose(average_generators(torch.stack([raw, raw])), raw)
+    assert torch.equal(average_generators(torch.stack([raw, -raw])), torch.zeros_like(raw))
 
 
 def test_refuses():

@@ -49,7 +49,7 @@ def test_what_a_change_need_not_write():
     assert change.error() is None
     assert change.get_generators() is None
     assert not change.redrawable
-    assert [(p is change.factor, factor) for p, factor in change.rate_factors()] == [(True, 1.0)]
+    assert [(p is change.factor, factor) for p, factor in change.list_rate_factors()] == [(True, 1.0)]
 
 
 def test_a_change_without_outputs_of_its_own_needs_the_weight():

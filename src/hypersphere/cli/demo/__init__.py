@@ -9,15 +9,13 @@ from ..._extras import require
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the output folder, the training time and the seed."""
     parser.add_argument("-o", "--output", default="runs/demo", help="folder for all files (default: %(default)s)")
-    parser.add_argument(
-        "--epochs", type=int, default=8, help="passes over the digits for each head (default: %(default)s)"
-    )
+    parser.add_argument("--epochs", type=int, default=8, help="passes over the digits per head (default: %(default)s)")
     parser.add_argument("--steps", type=int, help="training steps for the letters (default: 250)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is done, the command that does it, and the result. The last line names the report page."""
+    """Print every step with its command and its result. The last line contains the path of the report page."""
     from . import demo_page, four_heads
     from .demonstration import demonstrate
 
@@ -26,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
 
     def print_table(columns: Any, rows: Any) -> None:
         table = require("rich.table").Table(box=require("rich.box").SIMPLE)
-        for place, column in enumerate(columns):
-            table.add_column(column, justify="left" if place == 0 else "right")
+        for i, column in enumerate(columns):
+            table.add_column(column, justify="left" if i == 0 else "right")
         for row in rows:
             table.add_row(*row)
         console.print(table, soft_wrap=False)
@@ -36,8 +34,10 @@ def run(args: argparse.Namespace) -> int:
         report = done.report
         letters, pictures = report.labels.unique().numel(), len(report.labels)
         say(f"   {pictures} pictures of {letters} Georgian and Armenian letters, none of them seen in training:")
-        say(f"   rank-1 {_percent(report.rank(1))}: the most similar other picture shows the same letter")
-        say(f"   EER {_percent(report.eer)}: error rate of pairs at the threshold where both kinds of error are equal")
+        say(f"   rank-1 {_format_percent(report.rank(1))}: the most similar other picture shows the same letter")
+        say(
+            f"   EER {_format_percent(report.eer)}: error rate of pairs at the threshold where both kinds of error are equal"
+        )
         for baseline in done.baselines[:3]:
             say(f"   EER {100 * baseline.eer:.1f} % with {baseline.name}, for comparison")
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     say(f"1. Render letters from the fonts of matplotlib: {args.output}/letters.npz")
     say("   Latin, Greek and Cyrillic to train on, Georgian and Armenian to recognize")
-    say("\n2. Train an embedder and measure it on letters that it has never seen")
+    say("\n2. Train an embedder and measure it on letters that were not in the training set")
     say(f"   {demo_page.list_commands(args.output)[0]}")
     with require("rich.progress").Progress(console=console, transient=True) as bars:
         tasks: dict[str, Any] = {}
@@ -79,6 +79,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _percent(figure: Any) -> str:
+def _format_percent(figure: Any) -> str:
     low, high = figure.interval
     return f"{100 * float(figure):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"

@@ -1,4 +1,4 @@
-"""The report page of the demo: that of the fit, with the gallery's answers and the comparison of four heads."""
+"""The report page of the demo: the page of the fit with the gallery's answers and the comparison of four heads."""
 
 import os
 import pathlib
@@ -36,8 +36,8 @@ def write_demo_page(
         path: The file to write.
         run: The fit of the letters.
         answers: The answers of the gallery by group of letters.
-        probes: The pictures that the gallery was asked about.
-        calibration: The gallery's threshold and how it was chosen.
+        probes: The pictures that the gallery identified.
+        calibration: The threshold of the gallery.
         heads: The comparison of four heads.
     """
     page = run_page(read_runs([run.folder]), [os.fspath(run.folder)])
@@ -50,7 +50,7 @@ def write_demo_page(
     gallery = _describe_gallery(path.parent, answers, shown if sheet is not None else [], calibration)
     about = (
         "The network was trained on Latin, Greek and Cyrillic letters. All figures are about Georgian and Armenian "
-        "letters, which it has never seen."
+        "letters, which were not in the training set."
     )
     return save(
         Page("Letters of unseen alphabets", about, [first, gallery, _describe_heads(heads), *rest], sheets), path
@@ -73,7 +73,7 @@ def format_head(result: HeadResult) -> list[str]:
 
 
 def list_commands(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the command lines that do what the demo does.
+    """Return the command lines that repeat the demo.
 
     >>> list_commands("runs/demo")[1]
     'hypersphere gallery enrol runs/demo/mine.db runs/demo/fit/embedder.safetensors runs/demo/known'
@@ -81,22 +81,22 @@ def list_commands(folder: str | os.PathLike[str]) -> list[str]:
     top = pathlib.Path(folder)
     gallery = [str(top / "mine.db"), str(top / "fit" / "embedder.safetensors")]
     new = [str(file) for file in sorted((top / "new").glob("*/11.png"))]
-    some = [
+    examples = [
         next((file for file in new if f"/{script}" in file), f"{top}/new/PICTURE") for script in (ENROLLED, STRANGERS)
     ]
     lines = [
         ["fit", str(top / "letters.npz"), "-o", str(top / "fit"), *FIT],
         ["gallery", "enrol", *gallery, str(top / "known")],
         ["gallery", "calibrate", *gallery, str(top / "strangers"), f"--fpir={FPIR:g}"],
-        ["gallery", "identify", *gallery, *some],
+        ["gallery", "identify", *gallery, *examples],
     ]
     return [shlex.join(["hypersphere", *line]) for line in lines]
 
 
 def _choose_examples(script: str, probes: Sequence[Probe]) -> list[Probe]:
-    """Return some probes of one script, spread over its letters."""
-    mine = [probe for probe in probes if probe.letter.startswith(script)]
-    return mine[:: max(1, len(mine) // SHOWN_PER_GROUP)][:SHOWN_PER_GROUP]
+    """Return at most ``SHOWN_PER_GROUP`` probes of one script, spread over its letters."""
+    of_script = [probe for probe in probes if probe.letter.startswith(script)]
+    return of_script[:: max(1, len(of_script) // SHOWN_PER_GROUP)][:SHOWN_PER_GROUP]
 
 
 def _describe_gallery(

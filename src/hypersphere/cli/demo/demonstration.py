@@ -12,7 +12,7 @@ from ...report import write_page
 from ...training import Run
 from .demo_page import write_demo_page
 from .four_heads import HeadResult, train_heads
-from .letter_gallery import Answers, ask_gallery, fit_letters, write_letters
+from .letter_gallery import Answers, fit_letters, identify_letters, write_letters
 from .letter_picture import draw_answers
 
 PAGE, HEADS_PAGE, PICTURE = "report.html", "heads.html", "letters.png"
@@ -23,10 +23,10 @@ class Demonstration:
     """The results of a demo.
 
     Attributes:
-        folder: The folder that holds all files.
-        run: The fit of Latin, Greek and Cyrillic letters, measured on Georgian and Armenian ones.
-        answers: The gallery's answers about new pictures, by group of letters.
-        calibration: The gallery's threshold and how it was chosen.
+        folder: The folder of all files.
+        run: The fit of Latin, Greek and Cyrillic letters, measured on Georgian and Armenian letters.
+        answers: The answers of the gallery for new pictures, by group of letters.
+        calibration: The threshold of the gallery.
         heads: Four heads trained on handwritten digits.
         page: The report page.
         heads_page: The page that compares the four heads.
@@ -58,18 +58,18 @@ def demonstrate(
 ) -> Demonstration:
     """Train on letters of three scripts, recognize letters of two unseen scripts, and compare four heads.
 
-    It needs no network and no data: the letters are rendered from the fonts of matplotlib, and the digits come with
+    No download is needed: the letters are rendered from the fonts of matplotlib, and the digits are part of
     scikit-learn.
 
     Args:
         output: The folder, created if missing. An earlier demo in it is replaced.
-        epochs: Passes over the digits for each of the four heads.
-        steps: Training steps of the fit; None for the demo's own number.
-        seed: The seed of everything.
-        say: Called with each line that the fit reports.
+        epochs: Passes over the digits per head.
+        steps: Training steps of the fit; None for 250.
+        seed: The random seed of all parts.
+        say: Called with each line that the fit prints.
         progress: Called with the name of a head and the number of epochs it has been trained for.
         report_fit: Called with the run when the fit is complete.
-        report_gallery: Called with the gallery's answers and its calibration.
+        report_gallery: Called with the answers and the calibration of the gallery.
 
     Returns:
         The results.
@@ -92,7 +92,7 @@ def demonstrate(
     run = fit_letters(folder, seed, steps, say)
     if report_fit is not None:
         report_fit(run)
-    answers, probes, calibration = ask_gallery(folder, run.embedder)
+    answers, probes, calibration = identify_letters(folder, run.embedder)
     draw_answers(folder / PICTURE, probes, calibration.threshold)
     if report_gallery is not None:
         report_gallery(answers, calibration)

@@ -1,4 +1,4 @@
-"""Letters of unseen alphabets: train on three scripts, then name and reject letters of two others with a gallery."""
+"""Train on letters of three scripts, then identify or reject letters of two other scripts with a gallery."""
 
 import pathlib
 import shutil
@@ -15,13 +15,13 @@ from ...recognition import Calibration, Embedder, Gallery, Match
 from ...training import Run, fit
 
 TRAINED, ENROLLED, STRANGERS = ("latin", "greek", "cyrillic"), "georgian", "armenian"
-TEMPLATES = 6  # typefaces with which a letter is enrolled; the gallery is asked about the others
-FPIR = 0.1  # the 46 letters that set the threshold are enough for this rate, not for 0.05, which needs 59
+TEMPLATES = 6  # enrolled typefaces per letter; the other typefaces are probes
+FPIR = 0.1  # 46 letters determine the threshold: enough for this rate, but 0.05 would need 59
 FIT = ("steps=250", "networks=1", "last_layer=none", "threads=1")
 
 
 class Answers(NamedTuple):
-    """The number of right, wrong and rejected answers about one group of letters.
+    """The number of right, wrong and rejected answers for one group of letters.
 
     >>> from hypersphere.cli.demo.letter_gallery import Answers
     >>> new = Answers("Armenian, new strangers", letters=35, pictures=420, right=0, wrong=21, unknown=399)
@@ -38,7 +38,7 @@ class Answers(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A picture that the gallery was asked about, the name of its letter, and the nearest enrolled letter."""
+    """An identified picture, the name of its letter, and the nearest enrolled letter."""
 
     file: pathlib.Path
     letter: str
@@ -46,12 +46,12 @@ class Probe(NamedTuple):
 
 
 def write_letters(folder: pathlib.Path) -> None:
-    """Write the letters that the demo trains on, enrolls and asks about.
+    """Write the letters for training, enrollment, calibration and identification.
 
-    ``letters.npz`` holds all pictures with a split: Latin, Greek and Cyrillic letters to train on, Georgian and Armenian
-    ones to measure with. Letters that look the same in both parts are in the training part only. ``known``,
-    ``strangers`` and ``new`` hold one folder of PNG files per letter: the first typefaces of Georgian letters, two
-    thirds of the Armenian letters, and the rest of both.
+    ``letters.npz`` contains all pictures with a split: Latin, Greek and Cyrillic letters for training, Georgian and
+    Armenian letters for testing. Letters that look the same in both splits are in the training split only. The folders
+    ``known``, ``strangers`` and ``new`` contain one folder of PNG files per letter. ``known`` has the first typefaces
+    of the Georgian letters, ``strangers`` two thirds of the Armenian letters, and ``new`` the remaining pictures.
 
     Args:
         folder: An existing folder. Earlier letters in it are replaced.
@@ -69,11 +69,11 @@ def write_letters(folder: pathlib.Path) -> None:
     image = require("PIL.Image")
     for number in torch.nonzero(unseen).flatten().tolist():
         name = names[number]
-        for place, picture in enumerate(letters.data[letters.labels == number, 0].numpy()):
-            known = name.startswith(ENROLLED) and place < TEMPLATES
+        for i, picture in enumerate(letters.data[letters.labels == number, 0].numpy()):
+            known = name.startswith(ENROLLED) and i < TEMPLATES
             path = folder / ("known" if known else "strangers" if name in calibrating else "new") / name
             path.mkdir(parents=True, exist_ok=True)
-            image.fromarray(picture).save(path / f"{place:02}.png")
+            image.fromarray(picture).save(path / f"{i:02}.png")
 
 
 def fit_letters(folder: pathlib.Path, seed: int, steps: int | None, say: Callable[[str], None] | None) -> Run:
@@ -82,8 +82,8 @@ def fit_letters(folder: pathlib.Path, seed: int, steps: int | None, say: Callabl
     Args:
         folder: The folder of :func:`write_letters`.
         seed: The seed of the fit.
-        steps: The number of training steps; None for the demo's own number.
-        say: Called with each line that the fit reports.
+        steps: The number of training steps; None for 250.
+        say: Called with each line that the fit prints.
 
     Returns:
         The finished run.
@@ -92,7 +92,7 @@ def fit_letters(folder: pathlib.Path, seed: int, steps: int | None, say: Callabl
     return fit(folder / "letters.npz", folder / "fit", settings=overrides, fresh=True, quiet=say is None, say=say)
 
 
-def ask_gallery(folder: pathlib.Path, embedder: Embedder) -> tuple[list[Answers], list[Probe], Calibration]:
+def identify_letters(folder: pathlib.Path, embedder: Embedder) -> tuple[list[Answers], list[Probe], Calibration]:
     """Enroll the known letters, calibrate with strangers, and identify every new picture.
 
     Args:
@@ -102,8 +102,8 @@ def ask_gallery(folder: pathlib.Path, embedder: Embedder) -> tuple[list[Answers]
     Returns:
         The answers by group, each probe with its nearest letter, and the calibration.
     """
-    for old in folder.glob("known.db*"):  # an earlier demo may have used another network
-        old.unlink()
+    for file in folder.glob("known.db*"):  # an earlier demo may have used another network
+        file.unlink()
     new = sorted((folder / "new").glob("*/*.png"))
     with Gallery(folder / "known.db", embedder) as gallery:
         files = sorted((folder / "known").glob("*/*.png"))
@@ -113,13 +113,13 @@ def ask_gallery(folder: pathlib.Path, embedder: Embedder) -> tuple[list[Answers]
     probes = [Probe(file, file.parent.name, answer.best) for file, answer in zip(new, found, strict=True)]
     groups = ((f"{ENROLLED.title()}, enrolled", ENROLLED), (f"{STRANGERS.title()}, new strangers", STRANGERS))
     return (
-        [_count(name, [p for p in probes if p.letter.startswith(script)]) for name, script in groups],
+        [_count_answers(name, [p for p in probes if p.letter.startswith(script)]) for name, script in groups],
         probes,
         calibration,
     )
 
 
-def _count(group: str, probes: Sequence[Probe]) -> Answers:
+def _count_answers(group: str, probes: Sequence[Probe]) -> Answers:
     accepted = [probe for probe in probes if probe.match.accepted]
     right = sum(probe.match.identity == probe.letter for probe in accepted)
     letters = len({probe.letter for probe in probes})

@@ -1,4 +1,4 @@
-"""The picture of the demo: letters of unseen alphabets with the gallery's answers, and the cosines of all probes."""
+"""The picture of the demo: example letters with the gallery's answers, and histograms of the cosines of all probes."""
 
 import pathlib
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ RIGHT, WRONG, REJECTED = "tab:green", "tab:red", "tab:gray"
 
 
 def draw_answers(path: pathlib.Path, probes: Sequence[Probe], threshold: float) -> pathlib.Path:
-    """Draw evenly spread examples of both scripts with the answers, and histograms of the best cosine of every probe.
+    """Draw evenly spaced examples of both scripts with the answers, and histograms of the best cosine of every probe.
 
     Args:
         path: The PNG file to write.
-        probes: All pictures that the gallery was asked about.
+        probes: All identified pictures.
         threshold: The lowest cosine that the gallery accepts.
 
     Returns:
@@ -34,21 +34,21 @@ def draw_answers(path: pathlib.Path, probes: Sequence[Probe], threshold: float) 
         "Georgian letters in new typefaces: which enrolled letter is it?",
         "Armenian letters: not enrolled, should be unknown",
     )
-    for part, title, (_, mine) in zip(left.subfigures(2, 1), titles, groups, strict=True):
+    for part, title, (_, shown) in zip(left.subfigures(2, 1), titles, groups, strict=True):
         part.suptitle(title, fontsize=11)
         axes = part.subplots(ROWS, COLUMNS, squeeze=False).flatten()
-        places = np.linspace(0, len(mine) - 1, min(len(axes), len(mine))).round().astype(int)
+        indices = np.linspace(0, len(shown) - 1, min(len(axes), len(shown))).round().astype(int)
         for ax in axes:
             ax.axis("off")
-        for ax, place in zip(axes, places, strict=False):
-            answer, color = describe_answer(mine[place])
-            ax.imshow(np.array(image.open(mine[place].file)), cmap="gray", vmin=0, vmax=255)
+        for ax, index in zip(axes, indices, strict=False):
+            answer, color = describe_answer(shown[index])
+            ax.imshow(np.array(image.open(shown[index].file)), cmap="gray", vmin=0, vmax=255)
             ax.set_title(answer, fontsize=9, color=color, y=-0.3)
     ax = right.subplots()
-    scores = [[probe.match.score for probe in mine] for _, mine in groups]
+    scores = [[probe.match.score for probe in group] for _, group in groups]
     bins = np.linspace(min(map(min, scores)), 1, 40).tolist()
-    for values, label, place in zip(scores, ("enrolled letters", "strangers"), (0, 1), strict=True):
-        ax.hist(values, bins, weights=[1 / len(values)] * len(values), alpha=0.6, label=label, color=plots.color(place))
+    for i, (values, label) in enumerate(zip(scores, ("enrolled letters", "strangers"), strict=True)):
+        ax.hist(values, bins, weights=[1 / len(values)] * len(values), alpha=0.6, label=label, color=plots.color(i))
     ax.axvline(threshold, color="black", linestyle=":", label=f"threshold {threshold:.2f}")
     ax.set(xlabel="cosine with the nearest enrolled letter", ylabel="share of the pictures")
     ax.legend(frameon=False, fontsize=9)
@@ -57,7 +57,7 @@ def draw_answers(path: pathlib.Path, probes: Sequence[Probe], threshold: float) 
 
 
 def describe_answer(probe: Probe) -> tuple[str, str]:
-    """Return the gallery's answer about a probe and a color: green if right, red if wrong, gray if rejected.
+    """Return the gallery's answer for a probe and a color: green if right, red if wrong, gray if rejected.
 
     >>> from hypersphere.recognition import Match
     >>> path = pathlib.Path("new/armenian-small-ben/00.png")

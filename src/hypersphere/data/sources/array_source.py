@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from ..errors import CorruptDataError, DataError, MissingDataError
-from .source import Record, Source, holds_only_files, visible_entries
+from .source import Record, Source, holds_only_files, list_visible_entries
 
 MAX_BYTES_UNPACKED = 1 << 34  # of all arrays together, as their headers declare them
 IMAGE_ARRAYS, LABEL_ARRAYS = ("data", "images", "image", "x", "X"), ("labels", "label", "targets", "y", "Y")
@@ -74,20 +74,20 @@ class ArraySource(Source):
         for key, value in columns.items():
             if value.shape != labels.shape:
                 raise CorruptDataError(f"{name}: {key} must hold one value for each image, got {value.shape}")
-        super().__init__(name, [self._record(name, i, label, columns) for i, label in enumerate(labels)])
+        super().__init__(name, [self._build_record(name, i, label, columns) for i, label in enumerate(labels)])
 
     @staticmethod
-    def _record(name: str, i: int, label: Any, columns: Mapping[str, np.ndarray]) -> Record:
+    def _build_record(name: str, i: int, label: Any, columns: Mapping[str, np.ndarray]) -> Record:
         own: dict[str, Any] = {
-            key: bool(value[i]) if key.startswith("is_") else _text(value[i]) for key, value in columns.items()
+            key: bool(value[i]) if key.startswith("is_") else _to_text(value[i]) for key, value in columns.items()
         }
-        return Record(f"{name}[{i}]", _text(label), **own)
+        return Record(f"{name}[{i}]", _to_text(label), **own)
 
     @classmethod
     def recognizes(cls, source: Any) -> bool:
         """Return whether ``source`` is a pair, an ``.npz``, or a folder that holds nothing but one ``.npz``."""
         if isinstance(source, Path):
-            return source.suffix == ".npz" or (source.is_dir() and len(_arrays_in(source)) == 1)
+            return source.suffix == ".npz" or (source.is_dir() and len(_list_npz_files(source)) == 1)
         return isinstance(source, tuple) and len(source) == 2
 
     @classmethod
@@ -97,7 +97,7 @@ class ArraySource(Source):
             if images is not None or labels is not None:
                 raise ValueError("images and labels name the arrays of an .npz; a pair of arrays has no names")
             return cls(*source)
-        return read_arrays(source if source.suffix == ".npz" else _arrays_in(source)[0], images, labels)
+        return read_arrays(source if source.suffix == ".npz" else _list_npz_files(source)[0], images, labels)
 
     def fetch(self, index: int) -> np.ndarray:
         """Return one image (h, w) or (h, w, channels)."""
@@ -145,13 +145,13 @@ def read_arrays(
         if total > limit:
             raise ValueError(f"{total} bytes when unpacked, more than {limit}")
         with np.load(path, allow_pickle=False) as stored:
-            headers = {name: _header(stored, name) for name in stored.files}
-            images = _choose(
+            headers = {name: _read_header(stored, name) for name in stored.files}
+            images = _choose_array(
                 path, "images", images, IMAGE_ARRAYS, {n: s for n, (s, _) in headers.items() if len(s) in (3, 4)}
             )
             count = headers[images][0][0]
             flat = {n: s for n, (s, k) in headers.items() if s == (count,) and k in "iuUS" and n not in _OPTIONAL}
-            labels = _choose(path, "labels", labels, LABEL_ARRAYS, flat)
+            labels = _choose_array(path, "labels", labels, LABEL_ARRAYS, flat)
             others = {name: stored[name] for name in _OPTIONAL if name in stored.files}
             return ArraySource(stored[images], stored[labels], str(path), **others)
     except CorruptDataError:
@@ -160,14 +160,14 @@ def read_arrays(
         raise CorruptDataError(f"{path} is not a whole .npz of plain arrays: {error}".replace("\n", " ")) from error
 
 
-def _arrays_in(folder: Path) -> list[Path]:
+def _list_npz_files(folder: Path) -> list[Path]:
     """Return the ``.npz`` files of a folder that holds neither folders nor image files."""
     if not holds_only_files(folder, ".npz"):
         return []
-    return [entry for entry in visible_entries(folder) if entry.suffix == ".npz"]
+    return [entry for entry in list_visible_entries(folder) if entry.suffix == ".npz"]
 
 
-def _header(stored: Any, name: str) -> tuple[tuple[int, ...], str]:
+def _read_header(stored: Any, name: str) -> tuple[tuple[int, ...], str]:
     """Return shape and kind of a member without reading its content."""
     with stored.zip.open(name + ".npy" if name + ".npy" in stored.zip.namelist() else name) as file:
         version = np.lib.format.read_magic(file)
@@ -176,7 +176,7 @@ def _header(stored: Any, name: str) -> tuple[tuple[int, ...], str]:
         return shape, dtype.kind
 
 
-def _choose(path: Path, what: str, given: str | None, usual: tuple[str, ...], fitting: Mapping[str, Any]) -> str:
+def _choose_array(path: Path, what: str, given: str | None, usual: tuple[str, ...], fitting: Mapping[str, Any]) -> str:
     if given is not None:
         if given not in fitting:
             raise CorruptDataError(f"{path}: {what} must be one of {', '.join(fitting) or 'no array'}, got {given!r}")
@@ -190,7 +190,7 @@ def _choose(path: Path, what: str, given: str | None, usual: tuple[str, ...], fi
     return named[0]
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
@@ -225,7 +225,7 @@ class DatasetSource(Source):
             )
         self.items: Any = dataset
         title = name or type(dataset).__name__
-        labels = _labels(self.items)
+        labels = _read_labels(self.items)
         names = getattr(dataset, "classes", None)
         if names is not None and all(isinstance(label, int) and 0 <= label < len(names) for label in labels):
             labels = [names[label] for label in labels]
@@ -246,19 +246,19 @@ class DatasetSource(Source):
         return self.items[index][0]
 
 
-def _labels(dataset: Any) -> list[Any]:
+def _read_labels(dataset: Any) -> list[Any]:
     for attribute in ("labels", "targets"):
         given = getattr(dataset, attribute, None)
         if given is not None and len(given) == len(dataset):
-            return [_plain(label) for label in (given.tolist() if isinstance(given, Tensor) else given)]
+            return [_to_plain_value(label) for label in (given.tolist() if isinstance(given, Tensor) else given)]
     found = []
     for i in range(len(dataset)):
         item = dataset[i]
         if not isinstance(item, tuple | list) or len(item) < 2:
             raise DataError(f"an item of the dataset must be (image, label), got {type(item).__name__}")
-        found.append(_plain(item[1]))
+        found.append(_to_plain_value(item[1]))
     return found
 
 
-def _plain(label: Any) -> Any:
+def _to_plain_value(label: Any) -> Any:
     return label.item() if isinstance(label, torch.Tensor) or hasattr(label, "item") else label

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from ..archive import inside, names_in
+from ..archive import check_inside, list_files
 from ..errors import DataError, MissingDataError
 from ..images import explain_ending, read_bytes
 from ..media import MEDIA, SAMPLE_ENDINGS
@@ -48,7 +48,7 @@ class FolderSource(Source):
         self.root = Path(root)
         if not self.root.is_dir():
             raise MissingDataError(f"there is no folder {self.root}")
-        names = [name.split("/") for name in names_in(self.root) if is_sample(name)]
+        names = [name.split("/") for name in list_files(self.root) if is_sample(name)]
         if not names:
             known = " and no ".join(f"{medium.noun} ({' '.join(medium.endings)})" for medium in reversed(MEDIA))
             others = summarize_unused(self._find_unused(set()))
@@ -83,7 +83,7 @@ class FolderSource(Source):
 
     def fetch(self, index: int) -> bytes:
         """Return the content of the file."""
-        return read_bytes(inside(Path(self.records[index].name), self.root))
+        return read_bytes(check_inside(Path(self.records[index].name), self.root))
 
     def find_unused(self) -> dict[str, tuple[str, ...]]:
         """Return files of other formats by ending, files beside the folders of identities, and empty folders.
@@ -102,7 +102,7 @@ class FolderSource(Source):
 
     def _find_unused(self, used: set[str]) -> dict[str, tuple[str, ...]]:
         found: dict[str, list[str]] = {}
-        for name in names_in(self.root):
+        for name in list_files(self.root):
             path = str(self.root / name)
             if path in used or any(part.startswith(".") for part in name.split("/")):
                 continue

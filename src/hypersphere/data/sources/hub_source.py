@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._extras import require
-from ..archive import inside
+from ..archive import check_inside
 from ..errors import CorruptDataError, DataError, MissingDataError
 from ..images import read_bytes
 from .source import Record, Source
@@ -37,7 +37,7 @@ class HubSource(Source):
 
     def __init__(self, folder: str | os.PathLike[str], images: str | None = None, labels: str | None = None):
         self.root = Path(folder)
-        splits = _json(self.root / "dataset_dict.json")["splits"] if _is_dict(self.root) else [None]
+        splits = _read_json(self.root / "dataset_dict.json")["splits"] if _is_dataset_dict(self.root) else [None]
         self._files: list[Path] = []
         self._rows: list[tuple[int, int]] = []
         self._tables: dict[int, Any] = {}
@@ -45,7 +45,7 @@ class HubSource(Source):
         records: list[Record] = []
         try:
             for split in splits:
-                records += self._split(self.root / split if split else self.root, split, images, labels)
+                records += self._read_split(self.root / split if split else self.root, split, images, labels)
         except (DataError, ImportError):
             raise
         except Exception as error:  # damaged files fail in any way; the reason goes into the message
@@ -58,28 +58,30 @@ class HubSource(Source):
         """Return whether ``source`` is a folder with the description of a saved ``Dataset`` or ``DatasetDict``."""
         if not isinstance(source, Path) or not source.is_dir():
             return False
-        return _is_dict(source) or all((source / name).is_file() for name in ("state.json", "dataset_info.json"))
+        return _is_dataset_dict(source) or all(
+            (source / name).is_file() for name in ("state.json", "dataset_info.json")
+        )
 
-    def _split(self, folder: Path, split: str | None, images: str | None, labels: str | None) -> list[Record]:
-        features = _json(folder / "dataset_info.json")["features"]
-        state = _json(folder / "state.json")
+    def _read_split(self, folder: Path, split: str | None, images: str | None, labels: str | None) -> list[Record]:
+        features = _read_json(folder / "dataset_info.json")["features"]
+        state = _read_json(folder / "state.json")
         if state.get("_indices_files"):
             raise DataError(f"{folder} holds an order of rows beside the rows: call flatten_indices() before saving")
-        self._column = images or _only(folder, "images", features, "Image", ("image", "img"))
-        column = labels or _only(folder, "labels", features, "ClassLabel", ("label", "labels", "fine_label"))
+        self._column = images or _find_column(folder, "images", features, "Image", ("image", "img"))
+        column = labels or _find_column(folder, "labels", features, "ClassLabel", ("label", "labels", "fine_label"))
         for name in (self._column, column):
             if name not in features:
                 raise DataError(f"{folder}: there is no column {name!r} among {', '.join(features)}")
         names = features[column].get("names")
-        own = split or state.get("_split")
+        own = split or state.get("_read_split")
         records: list[Record] = []
         for file in state["_data_files"]:
             number = len(self._files)
-            self._files.append(inside(folder / file["filename"], self.root))
-            table = self._table(number)
+            self._files.append(check_inside(folder / file["filename"], self.root))
+            table = self._open_table(number)
             others = {name: table.column(name).to_pylist() for name in _OPTIONAL if name in features}
             for i, value in enumerate(table.column(column).to_pylist()):
-                fields = {name: _plain(name, values[i]) for name, values in others.items()}
+                fields = {name: _convert_value(name, values[i]) for name, values in others.items()}
                 label = names[value] if names and isinstance(value, int) else str(value)
                 records.append(Record(f"{self._files[number]}[{i}]", label, split=own, **fields))
                 self._rows.append((number, i))
@@ -88,10 +90,10 @@ class HubSource(Source):
     def fetch(self, index: int) -> Any:
         """Return the bytes in the row, or those of the file that the row names inside the folder."""
         number, row = self._rows[index]
-        value = self._table(number).column(self._column)[row].as_py()
+        value = self._open_table(number).column(self._column)[row].as_py()
         content = value.get("bytes") if isinstance(value, dict) else value
         if content is None and isinstance(value, dict) and value.get("path"):
-            return read_bytes(inside(self.root / value["path"], self.root))
+            return read_bytes(check_inside(self.root / value["path"], self.root))
         if not isinstance(content, bytes):
             raise CorruptDataError(
                 f"{self.records[index].name}: the image must be bytes or a path, got {type(content)}"
@@ -102,7 +104,7 @@ class HubSource(Source):
         """Return the Arrow files."""
         return list(map(str, self._files))
 
-    def _table(self, number: int) -> Any:
+    def _open_table(self, number: int) -> Any:
         """Return the memory-mapped rows of one file; each process maps it for itself."""
         if number not in self._tables:
             arrow = require("pyarrow", "tables")
@@ -114,12 +116,12 @@ class HubSource(Source):
         return {**self.__dict__, "_tables": {}}
 
 
-def _is_dict(folder: Path) -> bool:
+def _is_dataset_dict(folder: Path) -> bool:
     """Return whether a folder holds a saved ``DatasetDict``."""
     return (folder / "dataset_dict.json").is_file()
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}")
     try:
@@ -128,7 +130,7 @@ def _json(path: Path) -> Any:
         raise CorruptDataError(f"{path} is not JSON: {error}") from error
 
 
-def _only(folder: Path, what: str, features: dict[str, Any], kind: str, usual: tuple[str, ...]) -> str:
+def _find_column(folder: Path, what: str, features: dict[str, Any], kind: str, usual: tuple[str, ...]) -> str:
     found = [name for name, feature in features.items() if isinstance(feature, dict) and feature.get("_type") == kind]
     named = [name for name in usual if name in (found or features)] or found
     if not named or (len(named) > 1 and named[0] not in usual):
@@ -136,7 +138,7 @@ def _only(folder: Path, what: str, features: dict[str, Any], kind: str, usual: t
     return named[0]
 
 
-def _plain(name: str, value: Any) -> Any:
+def _convert_value(name: str, value: Any) -> Any:
     if value is None:
         return None
     return bool(value) if name.startswith("is_") else str(value)

@@ -108,7 +108,7 @@ def source_formats() -> tuple[type[Source], ...]:
     package = sys.modules[__package__ or ""]
     exported = [getattr(package, name) for name in package.__all__]
     own = [kind for kind in exported if inspect.isclass(kind) and issubclass(kind, Source) and kind is not Source]
-    found = [*_installed_formats(), *own]
+    found = [*_load_installed_formats(), *own]
     return tuple(sorted(found, key=lambda kind: kind.asked_last))
 
 
@@ -170,8 +170,8 @@ def _open(source: Any, options: dict[str, Any], general: dict[str, Any]) -> Sour
         source = Path(source) if isinstance(source, str | os.PathLike) else source
         found = next((known for known in source_formats() if known.recognizes(source)), None)
         if found is None:
-            raise _unrecognized(source)
-        kind, accepted = found.description, _accepted_options(found)
+            raise _build_unknown_source_error(source)
+        kind, accepted = found.description, _list_accepted_options(found)
     foreign = [name for name in options if name not in accepted]
     if foreign:
         own = ", ".join(name for name in accepted if name not in general) or "no option"
@@ -182,14 +182,14 @@ def _open(source: Any, options: dict[str, Any], general: dict[str, Any]) -> Sour
     return found.open(source, **options, **{name: value for name, value in general.items() if name in accepted})
 
 
-def _accepted_options(kind: type[Source]) -> tuple[str, ...]:
+def _list_accepted_options(kind: type[Source]) -> tuple[str, ...]:
     parameters = inspect.signature(kind.open).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         parameters = inspect.signature(kind).parameters.values()
     return tuple(p.name for p in parameters)[1:]
 
 
-def _unrecognized(source: Any) -> Exception:
+def _build_unknown_source_error(source: Any) -> Exception:
     if not isinstance(source, Path):
         return ValueError(f"a source must be a path, a dataset or a pair of arrays, got {type(source).__name__}")
     if not source.exists():
@@ -199,7 +199,7 @@ def _unrecognized(source: Any) -> Exception:
     return DataError(f"{source} is not a source: {known} is{f'; {help}' if help else ''}")
 
 
-def _installed_formats() -> list[type[Source]]:
+def _load_installed_formats() -> list[type[Source]]:
     """Return the formats that other installed packages offer; one that cannot be imported is named in a warning."""
     found = []
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):

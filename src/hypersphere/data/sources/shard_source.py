@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import CorruptDataError, DataError, MissingDataError, corrupt
+from ..errors import CorruptDataError, DataError, MissingDataError, make_corrupt_error
 from ..images import MAX_BYTES
 from ..media import SAMPLE_ENDINGS
-from .source import Record, Source, region_in_time
+from .source import Record, Source, make_time_region
 
 MAX_LABEL_BYTES = 1 << 20  # of a sample's label or description
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -56,11 +56,11 @@ class ShardSource(Source):
     fills_folders = True
 
     def __init__(self, shards: str | os.PathLike[str]):
-        paths = shard_paths(shards)
+        paths = list_shards(shards)
         records: list[Record] = []
         self.places: list[Place] = []
         for path in paths:
-            for record, place in _index(path):
+            for record, place in _index_shard(path):
                 records.append(record)
                 self.places.append(place)
         super().__init__(str(shards), records)
@@ -72,7 +72,7 @@ class ShardSource(Source):
             file.seek(place.start)
             content = file.read(place.size)
         if len(content) != place.size:
-            raise corrupt(place.shard, "fewer bytes than before", "a shard that does not change")
+            raise make_corrupt_error(place.shard, "fewer bytes than before", "a shard that does not change")
         return content
 
     def files(self) -> list[str]:
@@ -80,7 +80,7 @@ class ShardSource(Source):
         return [place.shard for place in self.places]
 
 
-def shard_paths(shards: str | os.PathLike[str]) -> list[Path]:
+def list_shards(shards: str | os.PathLike[str]) -> list[Path]:
     """Return the tar files that ``shards`` names, sorted."""
     text = os.fspath(shards)
     found = _BRACES.search(text)
@@ -98,7 +98,7 @@ def shard_paths(shards: str | os.PathLike[str]) -> list[Path]:
     return paths
 
 
-def _index(path: Path) -> Iterator[tuple[Record, Place]]:
+def _index_shard(path: Path) -> Iterator[tuple[Record, Place]]:
     """Yield the samples of one shard in its order."""
     try:
         size = path.stat().st_size
@@ -108,14 +108,16 @@ def _index(path: Path) -> Iterator[tuple[Record, Place]]:
                 if not member.isreg():
                     if member.isdir():
                         continue
-                    raise corrupt(path, f"the link or device file {member.name!r}", "regular files and folders only")
+                    raise make_corrupt_error(
+                        path, f"the link or device file {member.name!r}", "regular files and folders only"
+                    )
                 if member.offset_data + member.size > size:
-                    raise corrupt(path, f"{member.name!r} cut off", "a whole tar file")
+                    raise make_corrupt_error(path, f"{member.name!r} cut off", "a whole tar file")
                 folder, _, base = member.name.rpartition("/")
                 stem, _, ending = base.partition(".")
                 if f"{folder}/{stem}" != key:
                     if sample:
-                        yield _sample(path, key, sample)
+                        yield _build_record(path, key, sample)
                     key, sample = f"{folder}/{stem}", {}
                 if f".{ending.lower().rpartition('.')[2]}" in SAMPLE_ENDINGS:
                     _check_size(path, member, MAX_BYTES)
@@ -127,22 +129,24 @@ def _index(path: Path) -> Iterator[tuple[Record, Place]]:
                     sample[ending] = content.read()
                 tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen otherwise
             if sample:
-                yield _sample(path, key, sample)
+                yield _build_record(path, key, sample)
     except DataError:
         raise
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
-        raise corrupt(path, f"no plain tar file ({error})", "a whole tar file that is not compressed") from error
+        raise make_corrupt_error(
+            path, f"no plain tar file ({error})", "a whole tar file that is not compressed"
+        ) from error
 
 
 def _check_size(path: Path, member: tarfile.TarInfo, limit: int) -> None:
     if member.size > limit:
-        raise corrupt(path, f"{member.name!r} of {member.size} bytes", f"at most {limit}")
+        raise make_corrupt_error(path, f"{member.name!r} of {member.size} bytes", f"at most {limit}")
 
 
-def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place]:
+def _build_record(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place]:
     key = key.removeprefix("/")
     if "image" not in sample:
-        raise corrupt(
+        raise make_corrupt_error(
             path, f"the sample {key} without a picture or recording", f"a file {key}.jpg, {key}.wav or the like"
         )
     name, place = sample["image"]
@@ -151,7 +155,9 @@ def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place
     if label is not None:
         fields["label"] = label.decode("utf-8", "replace").strip()
     if not fields.get("label"):
-        raise corrupt(path, f"the sample {key} without a label", f"a file {key}.cls, or a label in {key}.json")
+        raise make_corrupt_error(
+            path, f"the sample {key} without a label", f"a file {key}.cls, or a label in {key}.json"
+        )
     return Record(f"{path}: {name}", **fields), place
 
 
@@ -161,15 +167,15 @@ def _read_description(path: Path, key: str, content: bytes) -> dict[str, Any]:
         given = json.loads(content)
         fields = {name: str(given[name]) for name in ("label", "split", "category") if given.get(name) is not None}
         flags = {name: bool(given[name]) for name in ("is_query", "is_gallery") if given.get(name) is not None}
-        box = _box(given)
+        box = _read_box(given)
         return {**fields, **flags, **({"box": box} if box else {})}
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptDataError(f"{path}: {key}.json does not describe a sample: {error}") from error
 
 
-def _box(given: dict[str, Any]) -> Sequence[float] | None:
+def _read_box(given: dict[str, Any]) -> Sequence[float] | None:
     if isinstance(given.get("start"), int | float) and isinstance(given.get("end"), int | float):
-        return region_in_time(given["start"], given["end"])
+        return make_time_region(given["start"], given["end"])
     corners = [given.get(name) for name in ("x_1", "y_1", "x_2", "y_2")]
     if all(corner is None for corner in corners):
         return None

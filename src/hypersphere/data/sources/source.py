@@ -103,7 +103,7 @@ class Source(ABC):
         if not self.records:
             raise DataError(f"{name} holds no sample")
         found = {record.label for record in self.records}
-        self.classes = tuple(sorted(found, key=_by_value(found)) if classes is None else classes)
+        self.classes = tuple(sorted(found, key=_get_label_key(found)) if classes is None else classes)
         if not found <= set(self.classes):
             unknown = sorted(found - set(self.classes))[0]
             raise ValueError(f"classes must hold every label of {name}, but {unknown!r} is not among them")
@@ -361,7 +361,7 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
         return InMemory(*self.batch(torch.arange(len(self))), self.classes)
 
 
-def visible_entries(folder: Path) -> list[Path]:
+def list_visible_entries(folder: Path) -> list[Path]:
     """Return the entries of a folder whose names do not begin with a dot.
 
     Raises:
@@ -375,19 +375,19 @@ def visible_entries(folder: Path) -> list[Path]:
 
 def holds_only_files(folder: Path, ending: str) -> bool:
     """Return whether a folder has a file with this ending, and neither a folder nor the file of a sample."""
-    entries = visible_entries(folder)
+    entries = list_visible_entries(folder)
     others = any(entry.is_dir() or entry.suffix.lower() in SAMPLE_ENDINGS for entry in entries)
     return not others and any(entry.suffix == ending for entry in entries)
 
 
-def region_in_time(start: float, end: float) -> Region:
+def make_time_region(start: float, end: float) -> Region:
     """Return the part of a recording from ``start`` to ``end`` in seconds, after checking their order."""
     if not 0 <= start < end < math.inf:
         raise ValueError(f"start and end must be seconds with 0 ≤ start < end, got {start!r} and {end!r}")
     return (float(start), float(end))
 
 
-def _by_value(labels: set[str]) -> Any:
+def _get_label_key(labels: set[str]) -> Any:
     """Return the sort key of labels: whole numbers by value, names alphabetically."""
     whole = all(label.removeprefix("-").isdecimal() for label in labels)
     return (lambda label: (int(label), label)) if whole else None

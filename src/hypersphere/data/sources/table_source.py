@@ -11,7 +11,7 @@ from ..._extras import require
 from ..errors import CorruptDataError, DataError, MissingDataError
 from ..images import read_bytes
 from ..preprocessing import Region
-from .source import Record, Source, region_in_time
+from .source import Record, Source, make_time_region
 
 BOX = ("x_1", "y_1", "x_2", "y_2")
 TIMES = ("start", "end")
@@ -65,7 +65,7 @@ class TableSource(Source):
         self.root = path.parent if root is None else Path(root)
         required = (images, labels) if category == "category" else (images, labels, category)
         rows = (_read_parquet if path.suffix.lower() == ".parquet" else _read_csv)(path, required)
-        records = [_record(path, number, row, self.root, (images, labels, category)) for number, row in rows]
+        records = [_build_record(path, number, row, self.root, (images, labels, category)) for number, row in rows]
         absent = {record.name for record in records if not os.path.isfile(record.name)}
         if absent and not skip_missing:
             number, record = next((n, r) for (n, _), r in zip(rows, records, strict=True) if r.name in absent)
@@ -119,9 +119,9 @@ def _check_header(path: Path, names: Sequence[str], required: tuple[str, ...]) -
         raise CorruptDataError(f"{path} must have the columns {wanted}, got {', '.join(map(str, names)) or 'none'}")
 
 
-def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, columns: tuple[str, str, str]) -> Record:
-    file, label, category = (_text(row.get(name)) for name in columns)
-    cells = {name: _text(row.get(name)) for name in OPTIONAL_COLUMNS}
+def _build_record(path: Path, number: int, row: Mapping[str, Any], root: Path, columns: tuple[str, str, str]) -> Record:
+    file, label, category = (_parse_text(row.get(name)) for name in columns)
+    cells = {name: _parse_text(row.get(name)) for name in OPTIONAL_COLUMNS}
     if not file or label is None:
         raise CorruptDataError(f"{path}, row {number}: a path and a label are needed, got {dict(row)}")
     try:
@@ -129,23 +129,23 @@ def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, columns
             name=str(root / file),
             label=label,
             split=cells["split"],
-            is_query=_flag("is_query", cells["is_query"]),
-            is_gallery=_flag("is_gallery", cells["is_gallery"]),
+            is_query=_parse_flag("is_query", cells["is_query"]),
+            is_gallery=_parse_flag("is_gallery", cells["is_gallery"]),
             category=category,
-            box=_times(cells["start"], cells["end"]) or _box([cells[name] for name in BOX]),
+            box=_parse_times(cells["start"], cells["end"]) or _parse_box([cells[name] for name in BOX]),
         )
     except ValueError as error:
         raise CorruptDataError(f"{path}, row {number}: {error}") from error
 
 
-def _text(cell: Any) -> str | None:
+def _parse_text(cell: Any) -> str | None:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return None
     text = str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
     return text or None
 
 
-def _flag(name: str, text: str | None) -> bool | None:
+def _parse_flag(name: str, text: str | None) -> bool | None:
     if text is None or text.lower() == "nan":
         return None
     if text.lower() not in _TRUE | _FALSE:
@@ -153,16 +153,16 @@ def _flag(name: str, text: str | None) -> bool | None:
     return text.lower() in _TRUE
 
 
-def _times(start: str | None, end: str | None) -> Region | None:
+def _parse_times(start: str | None, end: str | None) -> Region | None:
     if all(text is None or text.lower() == "nan" for text in (start, end)):
         return None
     try:
-        return region_in_time(float(start or "nan"), float(end or "nan"))
+        return make_time_region(float(start or "nan"), float(end or "nan"))
     except ValueError as error:
         raise ValueError(f"start and end must be seconds with 0 ≤ start < end, got {start!r} and {end!r}") from error
 
 
-def _box(texts: Sequence[str | None]) -> Region | None:
+def _parse_box(texts: Sequence[str | None]) -> Region | None:
     if all(text is None or text.lower() == "nan" for text in texts):
         return None
     try:

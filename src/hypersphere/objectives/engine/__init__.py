@@ -1,34 +1,35 @@
-r"""Ways to compute a loss over classes: the same number and the same gradient, at different costs.
+r"""Methods to compute a loss over classes: the same loss and the same gradient, at different costs.
 
-Every way is a :class:`LossMethod`: it takes a :class:`LossProblem` and returns the loss of each sample.
-:func:`compute_loss` checks the arguments, chooses a way by this table and reduces the losses.
+Each method is a :class:`LossMethod`: it takes a :class:`LossProblem` and returns the loss of each sample.
+:func:`compute_loss` checks the arguments, chooses a method by this table and reduces the losses.
 
-===========================  =======================================  ==========================================
-situation                    way                                      why
-===========================  =======================================  ==========================================
-``chunk="auto"``, at most    ``few_classes``: all products in one     0.84 ms for 10 classes and 5.8 ms for 1,000,
-2^18 logits                  matrix product, derivative by hand       where ``dense`` takes 2.5 and 14.5 ms and one
-                                                                      chunk 3.6 and 8.5 ms
-``chunk="auto"``, more       ``chunked``: a block of classes at a     neither the N×C logits nor a normalized copy
-logits, or ``chunk=n``       time, derivative by hand                 of the weight is built
-``chunk=None``; compiling;   ``dense``: all logits at once, plain     differentiable any number of times, visible to
-soft targets; vmap and       autograd                                 the compiler and to function transforms
+==============================  ==========================================  ============================================
+situation                       method                                      reason
+==============================  ==========================================  ============================================
+``chunk="auto"``, at most       ``few_classes``: one matrix product,        0.84 ms for 10 classes and 5.8 ms for 1,000;
+2^18 logits                     hand-written derivative                     ``dense`` takes 2.5 and 14.5 ms, ``chunked``
+                                                                            with one chunk 3.6 and 8.5 ms
+``chunk="auto"``, more than     ``chunked``: a block of classes at a time,  never builds the N×C logits or a normalized
+2^18 logits; or ``chunk=n``     hand-written derivative                     copy of the weight
+``chunk=None``; compiling;      ``dense``: all logits at once, plain        can be differentiated any number of times,
+soft targets; vmap and          autograd                                    compiled and transformed
 ``torch.func`` up to 2^16
 logits
-a vector of length 0, or     ``dense`` up to 2^16 logits, ``chunked`` ``few_classes`` divides by lengths and needs
-outside of [1e-4, 1e15]      above                                    them in the usual range
-sharded: other processes     ``chunked`` on the classes of this       only tensors of the batch's length are
-hold other classes           process                                  communicated
-sampled: a step uses some    ``chunked`` on the classes of this step  the gradient has the rows of these classes only
-of the classes
-===========================  =======================================  ==========================================
+a vector of length 0, or        ``dense`` up to 2^16 logits, otherwise      ``few_classes`` divides by lengths, which
+outside of [1e-4, 1e15]         ``chunked``                                 must be in the usual range
+sharded: other processes hold   ``chunked`` on the classes of this process  communicates only tensors of the batch's
+other classes                                                               length
+sampled: each step uses some    ``chunked`` on the classes of this step     the gradient contains only the rows of these
+of the classes                                                              classes
+==============================  ==========================================  ============================================
 
-Times: forward and backward on one CPU thread, batch 128, 512 features, float32 (``benchmarks/heads.py``). A head of ten
-classes is limited by the number of calls, not by arithmetic, so ``few_classes`` saves calls.
+Times: forward and backward on one CPU thread, batch 128, 512 features, float32 (``benchmarks/heads.py``). The number of
+calls, not arithmetic, limits a head of ten classes, so ``few_classes`` saves calls.
 
-Sharded and sampled heads are not further ways: both give the rows of a :class:`ClassSubset` to ``chunked``, which asks the
-subset where a label is and sums over processes. ``problem`` holds what all ways share: the checks, the scores with their
-margins, and the choice.
+``dense`` is the definition: every other method must agree with it. Sharded and sampled heads use ``chunked`` with the rows
+of a :class:`ClassSubset`, which maps labels to rows and sums over processes. Start with ``problem`` (checks, the data
+passed to a method, and the choice of the method), continue with ``scores`` (logits with margins) and ``dense``, then read
+``few_classes`` and ``chunked``.
 """
 
 from .problem import (

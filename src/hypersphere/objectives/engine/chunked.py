@@ -1,21 +1,21 @@
-r"""Chunked: a block of classes at a time, for heads with very many classes or some of the classes only.
+r"""Losses in chunks: a block of classes at a time, for heads with very many classes or a subset of the classes.
 
-**What is computed.** The comparison needs a summary of the other classes' logits, such as log Σ exp z. It is accumulated
-block by block. Above :data:`MAX_KEPT_LOGITS` logits, neither they nor a normalized copy of the weight is ever built: the
-backward pass computes each block's logits again, unless recomputing is expensive because each class has several centers
-and the logits are small beside the weight. What remains in memory is the gradient itself, one inverse norm per row of the
-weight, and a few buffers of N×chunk.
+**What is computed.** The comparison needs a summary of the other classes' logits, such as log Σ exp z. The forward pass
+accumulates it block by block. With more than :data:`MAX_KEPT_LOGITS` logits, neither the logits nor a normalized copy of the
+weight is ever stored: the backward pass computes the logits of each block again. Exception: with several centers per class
+recomputing is expensive, so the logits are kept if they are small compared with the weight. The memory needed is the
+gradient, one inverse norm per row of the weight, and a few buffers of N×chunk numbers.
 
-**How the gradient flows back.** The comparison turns ∂L/∂summary into ∂L/∂z of one block, and a :class:`BlockLogits`
-carries that to the weight, the bias and the batch. The target's own logit, with its margin, is plain autograd on N numbers:
-:func:`gather_target_rows` gathers the N rows it needs and returns the weight itself beside them, so that their gradients are
-added to the rows of the one large gradient instead of filling another.
+**The backward pass.** The comparison computes ∂L/∂z of one block from ∂L/∂summary, and a :class:`BlockLogits` propagates it to
+the weight, the bias and the batch. The target's logit, with its margin, is plain autograd on N numbers.
+:func:`gather_target_rows` gathers the N rows that it needs and also returns the weight itself. The gradients of these rows are
+then added to the gradient of the weight, instead of allocating a second tensor of its size.
 
-**Subsets.** The rows may be a :class:`~hypersphere.objectives.engine.ClassSubset` of all classes, whose other rows are on
-other processes or not used in this step. What the processes have found is then combined: the margin's ``hardest`` and the
-comparison's state, tensors of the batch's length. Labels, the target's cosine and the features are those of the whole
-batch, the same on every process. The summary, and so the loss, is then the same on every process; the gradients of the
-weight and the bias belong to the rows here, and those of everything else are this process's share.
+**Subsets.** The rows may belong to a :class:`~hypersphere.objectives.engine.ClassSubset`; the other rows are on other
+processes, or not used in this step. The processes then combine the margin's ``hardest`` and the comparison's state, which
+are tensors of the batch's length. Labels, the target's cosines and the features are those of the whole batch and equal on
+every process, hence so are the summary and the loss. The gradients of the weight and the bias belong to the local rows;
+all other gradients are this process's share, to be summed over the processes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,31 +48,31 @@ from .scores import (
 )
 
 MAX_KEPT_LOGITS = 2**21
-"""Up to this many logits are kept for the backward pass instead of being computed again: 8 MiB in float32."""
+"""The forward pass keeps up to this many logits for the backward pass: 8 MiB in float32."""
 KEPT_SHARE_OF_WEIGHT = 8
-"""With several centers per class, whose products cost as many times more to compute again, logits are also kept if they
-take no more than this part (an eighth) of the memory of the weight."""
+"""With K centers per class, computing the logits again costs K times as much. They are then also kept if they take at most
+1/8 of the memory of the weight."""
 
 
 def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
-    """Return the loss of each sample, ``chunk`` classes at a time. It is a LossMethod."""
+    """Return the loss of each sample, computed from ``chunk`` classes at a time; a LossMethod."""
     scores, labels, subset, scale = problem.scores, problem.labels, problem.subset, problem.scale
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), scale, labels, problem.ignored)
     x = set_noise(x, draw_noise(scores.margin, x.norms))
     share = x
     if subset.processes is not None:
-        own_scale = subset.as_share(scale) if isinstance(scale, Tensor) else scale
-        share = prepare_features(problem.batch.share.to(dtype), own_scale, labels, problem.ignored)
+        share_scale = subset.as_share(scale) if isinstance(scale, Tensor) else scale
+        share = prepare_features(problem.batch.share.to(dtype), share_scale, labels, problem.ignored)
         share = set_noise(share, x.noise)
-    positions, here = subset.locate(labels)
+    positions, is_local = subset.locate(labels)
     rows, weight = gather_target_rows(problem.weight, positions, scores.sub_centers)
-    found = _sum_target_products(compute_target_products(scores, share, rows.to(dtype)), here, subset)
+    products = _sum_target_products(compute_target_products(scores, share, rows.to(dtype)), is_local, subset)
     g = select_angular(scores, labels)
-    target = compute_target(x, found, g)
+    target = compute_target(x, products, g)
     logit, bias = compute_target_logit(scores, x, target, g, problem.annealing), problem.bias
     if bias is not None:
-        logit, bias = _add_bias(logit, bias.to(dtype), positions, here, subset)
+        logit, bias = _add_bias(logit, bias.to(dtype), positions, is_local, subset)
     summary = summarize_others(scores, problem.comparison, share, weight, bias, target.cos, chunk, subset)
     loss = problem.comparison.loss(logit, summary, scores.num_classes if subset.total is None else subset.total)
     penalty = scores.margin.penalty(Context(g, x.norms, labels, problem.ignored, target.cos, noise=x.noise))
@@ -82,33 +82,33 @@ def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
 def gather_target_rows(
     weight: Float[Tensor, "ck d"], positions: Int[Tensor, "n"], sub_centers: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the rows of the target classes, (n, K, d), and the weight to use for the other classes."""
+    """Return the rows of the target classes, (n, K, d), and the weight, which must be used for the other classes."""
     if not len(weight):
         return weight.new_zeros(len(positions), sub_centers, weight.shape[1]), weight
-    rows, rest = _GatherTargetRows.apply(weight, positions.clamp(0, len(weight) // sub_centers - 1), sub_centers)
-    return rows, rest
+    rows, whole = _GatherTargetRows.apply(weight, positions.clamp(0, len(weight) // sub_centers - 1), sub_centers)
+    return rows, whole
 
 
-def _sum_target_products(found: TargetProducts, here: Tensor | None, subset: ClassSubset) -> TargetProducts:
-    """Return the products with the targets' rows, from whichever process holds them."""
-    if subset.processes is None or here is None:
-        return found
-    known = torch.stack([term for term in (found.cos, found.product, found.length) if term is not None])
-    cos, *others = subset.sum_shares(known.masked_fill(~here, 0))
-    length = None if found.length is None else others.pop()
-    return TargetProducts(None if found.product is None else others.pop(), cos, length)
+def _sum_target_products(products: TargetProducts, is_local: Tensor | None, subset: ClassSubset) -> TargetProducts:
+    """Return the products of all samples with their target rows, each from the process that holds the row."""
+    if subset.processes is None or is_local is None:
+        return products
+    stacked = torch.stack([t for t in (products.cos, products.product, products.length) if t is not None])
+    cos, *others = subset.sum_shares(stacked.masked_fill(~is_local, 0))
+    length = None if products.length is None else others.pop()
+    return TargetProducts(None if products.product is None else others.pop(), cos, length)
 
 
 def _add_bias(
-    logit: Tensor, bias: Tensor, positions: Tensor, here: Tensor | None, subset: ClassSubset
+    logit: Tensor, bias: Tensor, positions: Tensor, is_local: Tensor | None, subset: ClassSubset
 ) -> tuple[Tensor, Tensor]:
-    """Return the target's logit with its bias, and one bias for every class at hand."""
+    """Return the target's logit with its bias, and one bias per class of the subset."""
     if bias.ndim == 0 or (subset.is_whole and len(bias) == 1):
         return logit + bias, subset.as_share(bias).expand(subset.size)
-    if here is None:
+    if is_local is None:
         return logit + bias[positions], bias
-    own = bias[positions.clamp(0, subset.size - 1)] if subset.size else logit.new_zeros(len(logit))
-    return logit + subset.sum_shares(own.masked_fill(~here, 0)), bias
+    target_bias = bias[positions.clamp(0, subset.size - 1)] if subset.size else logit.new_zeros(len(logit))
+    return logit + subset.sum_shares(target_bias.masked_fill(~is_local, 0)), bias
 
 
 def summarize_others(
@@ -121,15 +121,17 @@ def summarize_others(
     chunk: int,
     subset: ClassSubset,
 ) -> Summary:
-    """Return the comparison's exact summary of all classes but each sample's own, ``chunk`` classes at a time.
+    """Return the comparison's exact summary of all classes except each sample's target, ``chunk`` classes at a time.
 
-    Plain cosines have a closed form; hooks are differentiated from the cosines on.
+    Plain cosines use :class:`CosineLogits`, margins and angular functions :class:`MarginLogits`.
     """
     assert x.labels is not None
-    positions, here = subset.locate(x.labels)
-    positions = positions if here is None else positions.masked_fill(~here, -1)
-    small = scores.sub_centers > 1 and KEPT_SHARE_OF_WEIGHT * len(positions) <= scores.sub_centers * weight.shape[1]
-    keep = len(positions) * subset.size <= MAX_KEPT_LOGITS or small
+    positions, is_local = subset.locate(x.labels)
+    positions = positions if is_local is None else positions.masked_fill(~is_local, -1)
+    keep_centers = (
+        scores.sub_centers > 1 and KEPT_SHARE_OF_WEIGHT * len(positions) <= scores.sub_centers * weight.shape[1]
+    )
+    keep = len(positions) * subset.size <= MAX_KEPT_LOGITS or keep_centers
     logits: BlockLogits
     batch: tuple[Tensor, ...]
     if is_plain(scores):
@@ -143,12 +145,12 @@ def summarize_others(
 
 
 class Block(NamedTuple):
-    """What the forward pass leaves for the backward pass of a block of c classes.
+    """What the forward pass keeps of a block of c classes for its backward pass.
 
     Attributes:
-        inverse: 1/‖w‖ of the rows, (c, K), or None where the products are not normalized. Always kept: it is small.
-        products: The products of the features with the (normalized) rows, the largest of K; None when it is not kept.
-        nearest: Which of the K sub-centers that was; None for K = 1 and when it is not kept.
+        inverse: 1/‖w‖ of the rows, (c, K), or None if products are not normalized. It is always kept, because it is small.
+        products: The largest of the K products of each sample and class; None if not kept.
+        nearest: Index of the sub-center with the largest product; None for K = 1 or if not kept.
     """
 
     inverse: Float[Tensor, "c k"] | None
@@ -157,9 +159,9 @@ class Block(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Everything the logits depend on: rows of the weight (c·K, d), one bias per class, and tensors of the batch.
+    """Everything that logits are differentiated by: weight rows (c·K, d), one bias per class, and tensors of the batch.
 
-    The first of ``batch`` is (n, d), the features that are compared with the rows; an implementation defines the rest.
+    The first tensor of ``batch`` contains the features (n, d) to multiply with the rows. Implementations define the others.
     """
 
     weight: Float[Tensor, "ck d"]
@@ -169,7 +171,7 @@ class Inputs(NamedTuple):
 
 @dataclass
 class Gradients:
-    """Where the backward pass of every block writes (weight, bias) or adds (batch); None where none is needed."""
+    """Gradients of the inputs, None if not needed. Every block writes its part of weight and bias, and adds to batch."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -177,7 +179,7 @@ class Gradients:
 
     @classmethod
     def allocate(cls, inputs: Inputs, needs: Sequence[bool]) -> "Gradients":
-        """Allocate the gradients of the inputs that need one; every class's rows are written by exactly one block."""
+        """Allocate the gradients that are needed. Weight and bias stay uninitialized: exactly one block writes each row."""
         bias = inputs.bias
         return cls(
             torch.empty_like(inputs.weight) if needs[0] else None,
@@ -190,18 +192,18 @@ class Gradients:
 class BlockLogits(Protocol):
     """The logits of a block of classes, and their derivative.
 
-    An implementation holds settings only: what the backward pass needs is in the :class:`Block` that
-    :meth:`compute_block` returned. Blocks are independent of each other, so they may be computed in any order, again, or
-    on another process; what they share, such as the target's cosine, is in ``inputs.batch``.
+    An implementation holds only settings. :meth:`compute_block` returns what the backward pass needs. Blocks are
+    independent, so they may be computed in any order, repeatedly, or on other processes. ``inputs.batch`` contains what
+    they share, such as the target's cosine.
     """
 
     sub_centers: int
 
     def compute_block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
-        """Return the products of the classes in ``part``; ``inverse`` are their inverse norms, if already known."""
+        """Return the products of the classes in ``part``. Pass the inverse norms of their rows if they are known."""
 
     def compute_logits(self, part: slice, block: Block, inputs: Inputs) -> Float[Tensor, "n c"]:
-        """Return z of the classes in ``part``; it may be the block's ``products`` themselves."""
+        """Return z of the classes in ``part``, possibly the tensor ``block.products`` itself."""
 
     def propagate(
         self,
@@ -211,22 +213,22 @@ class BlockLogits(Protocol):
         slope: Callable[[Tensor], Tensor],
         gradients: Gradients,
     ) -> None:
-        """Compute z again, get ∂L/∂z from ``slope``, and carry it to ``gradients``."""
+        """Compute z again, get ∂L/∂z from ``slope``, and propagate it to ``gradients``."""
 
 
 class CosineLogits:
-    r"""z = a·w/‖w‖ + b (or a·w + b), the largest over sub-centers, and its gradient, for features a = scale·x̂.
+    r"""z = a·w/‖w‖ + b (or a·w + b) for features a = scale·x̂, the largest one over sub-centers, and its gradient.
 
     .. math:: ∂z/∂a = w/‖w‖,\quad ∂z/∂w = a/‖w‖ − (z − b)·w/‖w‖²
 
-    so with D = ∂L/∂z the block's gradients are two matrix products of D/‖w‖ and one scaled copy of w, written in place.
-    The batch of these :class:`BlockLogits` is a alone.
+    With D = ∂L/∂z, the gradients of a block are two matrix products of D/‖w‖ and one scaled copy of w, written in place.
+    ``inputs.batch`` contains only a.
 
     Args:
-        sub_centers: K rows of the weight per class.
-        normalized: Whether the rows are divided by their lengths.
-        matmul_dtype: The dtype of the matrix products; None for that of the features.
-        bounded: Whether rows shorter than ``MIN_NORM`` get the gradient of one of that length.
+        sub_centers: K, the number of weight rows per class.
+        normalized: Whether to divide the rows by their lengths.
+        matmul_dtype: The dtype of the matrix products; None for the dtype of the features.
+        bounded: Whether rows shorter than ``MIN_NORM`` get the gradient of a row of that length.
     """
 
     def __init__(self, sub_centers: int, normalized: bool, matmul_dtype: torch.dtype | None, bounded: bool = True):
@@ -234,21 +236,21 @@ class CosineLogits:
         self.min_norm = MIN_NORM if bounded else 0.0
 
     def compute_block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
-        """Return the products of the classes in ``part``, and in ``nearest`` which sub-center each came from."""
+        """Return the largest product per class in ``part``, the index of its sub-center, and the inverse norms."""
         a, rows = inputs.batch[0], self._select_rows(inputs.weight, part).to(inputs.batch[0].dtype)
         if self.normalized and inverse is None:
             inverse = inverse_norm(rows)
-        # The memory runs over the samples first: the nearest center is found along it, and so are sums over classes.
-        each = self._matmul(rows.flatten(0, 1), a.T)
+        # Compute w·aᵀ, which stores samples contiguously: this makes the maximum over centers and sums over classes fast.
+        products = self._matmul(rows.flatten(0, 1), a.T)
         if inverse is not None:
-            each.mul_(inverse.view(-1, 1))
-        z, nearest = find_nearest_centers(each.T, self.sub_centers)
-        # One number per logit is kept, so its dtype is the smallest that counts the centers.
+            products.mul_(inverse.view(-1, 1))
+        z, nearest = find_nearest_centers(products.T, self.sub_centers)
+        # One index per logit is kept, so use the smallest dtype that can count the centers.
         index_dtype = torch.int8 if self.sub_centers <= 127 else torch.int16
         return Block(inverse, z, None if nearest is None else nearest.to(index_dtype))
 
     def compute_logits(self, part: slice, block: Block, inputs: Inputs) -> Float[Tensor, "n c"]:
-        """Return z of the classes in ``part``: the products, and a new tensor only where there is a bias."""
+        """Return z of the classes in ``part``: the products themselves, or a new tensor if there is a bias."""
         assert block.products is not None
         return block.products if inputs.bias is None else block.products + inputs.bias[part]
 
@@ -260,44 +262,44 @@ class CosineLogits:
         slope: Callable[[Tensor], Tensor],
         gradients: Gradients,
     ) -> None:
-        """Carry ∂L/∂z to a, w and b."""
+        """Propagate ∂L/∂z to a, w and b."""
         d = slope(self.compute_logits(part, block, inputs))
         if gradients.bias is not None:
             torch.sum(d, 0, out=gradients.bias[part])
         self.propagate_products(part, block, inputs, d, gradients)
 
     def propagate_products(self, part: slice, block: Block, inputs: Inputs, d: Tensor, gradients: Gradients) -> None:
-        """Carry ∂L/∂products to a and w; ``d`` is overwritten."""
+        """Propagate ``d`` = ∂L/∂products to a and w; ``d`` is overwritten."""
         a, d_a = inputs.batch[0], gradients.batch[0]
         assert block.products is not None
         rows = self._select_rows(inputs.weight, part).flatten(0, 1).to(a.dtype)
-        each = d if block.nearest is None else scatter_to_centers(d, block.nearest, self.sub_centers)
+        d_rows = d if block.nearest is None else scatter_to_centers(d, block.nearest, self.sub_centers)
         inverse = None if block.inverse is None else block.inverse.flatten()
         if gradients.weight is not None:
-            along = None if inverse is None else sum_by_center(each, block.products, self.sub_centers)
+            inner = None if inverse is None else sum_by_center(d_rows, block.products, self.sub_centers)
             out = self._select_rows(gradients.weight, part).flatten(0, 1)
-            self._propagate_to_rows(out, each, along, rows, a, inverse)
+            self._propagate_to_rows(out, d_rows, inner, rows, a, inverse)
         if d_a is not None:
-            d_a += self._matmul(each if inverse is None else each.mul_(inverse), rows)
+            d_a += self._matmul(d_rows if inverse is None else d_rows.mul_(inverse), rows)
 
     def _propagate_to_rows(
         self,
         out: Tensor,
         d: Tensor,
-        along: Tensor | None,
+        inner: Tensor | None,
         rows: Tensor,
         a: Tensor,
         inverse: Tensor | None,
     ) -> None:
-        """Write (Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``."""
+        """Write (Dᵀa − ``inner``·w/‖w‖)/‖w‖ into ``out``; ``inner`` is Σ D·z over the samples, and is overwritten."""
         direct = out.dtype == a.dtype and self.matmul_dtype is None
         result = torch.mm(d.T, a, out=out) if direct else self._matmul(d.T, a)
-        if inverse is not None and along is not None:
-            # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length. One factor of
-            # 1/‖w‖ at a time: their square may leave the range.
+        if inverse is not None and inner is not None:
+            # A row shorter than min_norm gets the gradient of a row of this length, as in normalize(w, min_norm=…).
+            # Multiply by 1/‖w‖ twice, because 1/‖w‖² may overflow.
             bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
-            # A factor of 1e33 is as large as float32 allows beside the sums; rows shorter than 1e-33 have rounded directions.
-            result.addcmul_(rows, along.mul_(inverse.clamp_max(1e33)).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
+            # Larger factors than 1e33 would overflow float32; the directions of rows shorter than 1e-33 are rounded.
+            result.addcmul_(rows, inner.mul_(inverse.clamp_max(1e33)).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
         if not direct:
             out.copy_(result)
 
@@ -313,19 +315,19 @@ class CosineLogits:
 
 
 class MarginLogits:
-    """The logits of a block whose scores go through hooks, with any φ and any g, by the same definition as the dense way.
+    """Logits with any margin φ and any angular function g, by the definition of the dense method.
 
-    The cosines and their derivative are those of :class:`CosineLogits`. From the cosines on, :meth:`propagate` uses the
-    slopes of the hooks, or builds a graph of one block and differentiates it with autograd. Learned parameters of the
-    margin and of g get their gradients; buffers are copied when this object is made, because a margin may update its
-    statistics before the backward pass runs.
+    :class:`CosineLogits` computes the cosines and their derivative. :meth:`propagate` continues from the cosines with the
+    slopes of the margin's hooks, or else builds a graph of one block and differentiates it with autograd. Learned
+    parameters of the margin and of g get their gradients. The constructor copies their buffers, because a margin may update
+    its statistics before the backward pass runs.
 
     Args:
-        scores: The hooks and how they are used.
+        scores: The margin, g and the other settings of the logits.
         x: The batch.
-        target: cos θ of each sample's own class.
-        hardest: The k-th largest cosine of the other classes, if the margin asks for it.
-        subset: Which classes the rows are; by default all.
+        target: cos θ of each sample's target class.
+        hardest: The k-th largest cosine of the other classes, if the margin uses it.
+        subset: The classes of the rows; all by default.
     """
 
     def __init__(
@@ -365,14 +367,14 @@ class MarginLogits:
         slope: Callable[[Tensor], Tensor],
         gradients: Gradients,
     ) -> None:
-        """Carry ∂L/∂z to the cosines and on to the weights, and to everything else the scores depend on."""
+        """Propagate ∂L/∂z to the weight through the cosines, and to everything else that the logits depend on."""
         assert block.products is not None
         if self._propagate_with_slope(part, block, inputs, slope, gradients):
             return
         cos = block.products.detach().requires_grad_()
         lengths = self._compute_lengths(part, inputs)
         bias = None if inputs.bias is None else inputs.bias[part].detach()
-        # The directions act through the cosines alone; what remains are norms, scale, target and the parameters.
+        # Logits depend on the directions, batch[0], through the cosines only. The leaves are norms, scale, target, parameters.
         pairs = zip(inputs.batch[1:], gradients.batch[1:], strict=True)
         leaves = [t.detach().requires_grad_(total is not None) for t, total in pairs]
         if lengths is not None:
@@ -381,14 +383,14 @@ class MarginLogits:
             bias.requires_grad_(gradients.bias is not None)
         with torch.enable_grad():
             z = self._call(part, cos, lengths, bias, (inputs.batch[0], *leaves))
-        wanted = [t for t in (cos, lengths, bias, *leaves) if t is not None and t.requires_grad]
-        found = torch.autograd.grad(z, wanted, slope(z.detach()), allow_unused=True)
-        by_id = {id(t): g for t, g in zip(wanted, found, strict=True) if g is not None}
+        variables = [t for t in (cos, lengths, bias, *leaves) if t is not None and t.requires_grad]
+        results = torch.autograd.grad(z, variables, slope(z.detach()), allow_unused=True)
+        by_id = {id(t): g for t, g in zip(variables, results, strict=True) if g is not None}
         self.cosines.propagate_products(part, block, inputs, by_id[id(cos)], gradients)
         d_lengths = by_id.get(id(lengths))
         if gradients.weight is not None and d_lengths is not None and block.inverse is not None:
-            along = d_lengths * block.inverse.squeeze(-1)
-            gradients.weight[part].addcmul_(inputs.weight[part], along.unsqueeze(-1).to(inputs.weight.dtype))
+            factor = d_lengths * block.inverse.squeeze(-1)
+            gradients.weight[part].addcmul_(inputs.weight[part], factor.unsqueeze(-1).to(inputs.weight.dtype))
         if gradients.bias is not None:
             gradients.bias[part] = by_id[id(bias)]
         for leaf, total in zip(leaves, gradients.batch[1:], strict=True):
@@ -398,15 +400,15 @@ class MarginLogits:
     def _propagate_with_slope(
         self, part: slice, block: Block, inputs: Inputs, slope: Callable[[Tensor], Tensor], gradients: Gradients
     ) -> bool:
-        """Return Do the same without a graph if φ knows its slope and the scale is constant; return False if not."""
+        """Do the same without a graph if φ has a closed-form slope and the scale is constant. Return whether it was done."""
         assert block.products is not None
         scale = inputs.batch[2].unsqueeze(-1)
         if self.weight_norm or gradients.batch[2] is not None or self.names:
             return False
-        found = self._call(part, block.products, None, None, inputs.batch, with_slope=True)
-        if found is None:
+        phi = self._call(part, block.products, None, None, inputs.batch, with_slope=True)
+        if phi is None:
             return False
-        z, by_cos = found[0] * scale, found[1]
+        z, by_cos = phi[0] * scale, phi[1]
         d = slope(z if inputs.bias is None else z.add_(inputs.bias[part]))
         if gradients.bias is not None:
             torch.sum(d, 0, out=gradients.bias[part])
@@ -425,16 +427,16 @@ class MarginLogits:
         batch: tuple[Tensor, ...],
         with_slope: bool = False,
     ) -> Any:
-        """Call the hooks with the buffers of the forward pass and the parameters in ``batch``."""
-        directions, norms, scale, target, *own = batch
+        """Call the hooks with the buffers from the forward pass and the parameters in ``batch``."""
+        directions, norms, scale, target, *parameters = batch
         x = BatchFeatures(directions, norms, scale, directions, self.labels, self.ignored, self.noise)
-        state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
-        given = (self.subset.select(part), cos, lengths, bias, x, target, self.hardest, with_slope)
-        return functional_call(self.hooks, state, given)
+        state = {**self.buffers, **dict(zip(self.names, parameters, strict=True))}
+        arguments = (self.subset.select(part), cos, lengths, bias, x, target, self.hardest, with_slope)
+        return functional_call(self.hooks, state, arguments)
 
 
 class _Hooks(nn.Module):
-    """The modules behind the scores, so that they can be called with other parameters and buffers than they hold."""
+    """The margin and g as one module, so that ``functional_call`` can replace their parameters and buffers."""
 
     def __init__(self, scores: ScoreFunction):
         super().__init__()
@@ -457,7 +459,7 @@ class _Hooks(nn.Module):
 
 
 class _GatherTargetRows(torch.autograd.Function):
-    """weight[labels], and the weight itself; backward adds the rows to the gradient that arrives for the latter."""
+    """Return weight[labels] and the weight; the backward pass adds the rows' gradient in place to that of the weight."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, labels: Tensor, sub_centers: int) -> tuple[Tensor, Tensor]:
@@ -466,15 +468,19 @@ class _GatherTargetRows(torch.autograd.Function):
         return weight.unflatten(0, (-1, sub_centers))[labels], weight.view_as(weight)
 
     @staticmethod
-    def backward(ctx: Any, rows: Tensor, rest: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, d_rows: Tensor, d_weight: Tensor) -> tuple[Tensor, None, None]:
         (labels,) = ctx.saved_tensors
-        # In place: the only other holder of this gradient is _SummarizeOthers, which has just made it.
-        rest.unflatten(0, (-1, ctx.sub_centers)).index_add_(0, labels, rows)
-        return rest, None, None
+        # Safe in place: _SummarizeOthers has just allocated this gradient, and nothing else refers to it.
+        d_weight.unflatten(0, (-1, ctx.sub_centers)).index_add_(0, labels, d_rows)
+        return d_weight, None, None
 
 
 class _SummarizeOthers(torch.autograd.Function):
-    """The blocks one after the other: forward into the comparison's state, backward from its summary."""
+    """The summary of all blocks. Forward: add each block to the comparison's state, and finish the state.
+
+    Backward: for each block, compute its logits again unless they were kept, get ∂L/∂z from the comparison, and propagate
+    it. Entries of target classes are excluded: −∞ in the forward pass, and a gradient of 0.
+    """
 
     @staticmethod
     def forward(
@@ -496,14 +502,14 @@ class _SummarizeOthers(torch.autograd.Function):
             z = logits.compute_logits(part, block, inputs)
             counts = None if subset.counts is None else subset.counts[part]
             state = comparison.add(state, _fill_targets(z, labels, part, -torch.inf), counts)
-            # The products may be z itself; a slope of 0 times −∞ would be NaN.
+            # z may be the memory of the kept products, and 0·(−∞) in the backward pass would be NaN.
             _fill_targets(z, labels, part, 0.0)
             blocks.append(storage.store(block, part) if keep else Block(block.inverse))
-        others = subset.processes
-        summary = comparison.finish(state if others is None else comparison.reduce(state, others))
+        processes = subset.processes
+        summary = comparison.finish(state if processes is None else comparison.reduce(state, processes))
         ctx.save_for_backward(labels, weight, bias, *batch, *summary)
-        ctx.logits, ctx.comparison, ctx.chunk, ctx.blocks, ctx.of_batch = logits, comparison, chunk, blocks, len(batch)
-        ctx.counts = subset.counts
+        ctx.logits, ctx.comparison, ctx.chunk, ctx.blocks = logits, comparison, chunk, blocks
+        ctx.batch_tensors, ctx.counts = len(batch), subset.counts
         return summary
 
     @staticmethod
@@ -512,22 +518,21 @@ class _SummarizeOthers(torch.autograd.Function):
             raise RuntimeError(
                 "a head in chunks has first derivatives only; chunk=None can be differentiated twice (create_graph=True)"
             )
-        labels, weight, bias, *rest = ctx.saved_tensors
-        batch, summary = tuple(rest[: ctx.of_batch]), tuple(rest[ctx.of_batch :])
+        labels, weight, bias, *saved = ctx.saved_tensors
+        batch, summary = tuple(saved[: ctx.batch_tensors]), tuple(saved[ctx.batch_tensors :])
         inputs, logits = Inputs(weight, bias, batch), ctx.logits
-        found = Gradients.allocate(inputs, ctx.needs_input_grad[6:])
+        results = Gradients.allocate(inputs, ctx.needs_input_grad[6:])
         for part, block in zip(_split_classes(len(weight) // logits.sub_centers, ctx.chunk), ctx.blocks, strict=True):
-            whole = logits.compute_block(part, inputs, block.inverse) if block.products is None else block
+            complete = logits.compute_block(part, inputs, block.inverse) if block.products is None else block
             slope = _bind_slope(ctx.comparison, summary, gradients, labels, part, ctx.counts)
-            logits.propagate(part, whole, inputs, slope, found)
-        return (None, None, None, None, None, None, found.weight, found.bias, *found.batch)
+            logits.propagate(part, complete, inputs, slope, results)
+        return (None, None, None, None, None, None, results.weight, results.bias, *results.batch)
 
 
 class _BlockStorage:
-    """One tensor for what is kept of all blocks with several centers.
+    """One tensor for the kept parts of all blocks with several centers.
 
-    Many small tensors that stay, between the larger ones that a block needs for a moment, would fragment the memory and
-    waste twice their size.
+    Many small tensors that are kept between larger temporary ones would fragment the memory and waste twice their size.
     """
 
     def __init__(self, classes: int):
@@ -536,7 +541,7 @@ class _BlockStorage:
         self.nearest: Tensor | None = None
 
     def store(self, block: Block, part: slice) -> Block:
-        """Return the same block in this storage; a block with one center stays where it is, because it fits exactly."""
+        """Copy the block into this storage. A block with one center is returned as it is: its memory fits exactly."""
         products, nearest = block.products, block.nearest
         if products is None or nearest is None:
             return block
@@ -548,16 +553,16 @@ class _BlockStorage:
 def _bind_slope(
     comparison: Comparison, summary: Summary, gradients: Summary, labels: Tensor, part: slice, counts: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
-    """Return the function from z to ∂L/∂z of a block, 0 at the targets, whose logit is not among the others."""
-    mine = None if counts is None else counts[part]
-    return lambda z: _fill_targets(comparison.slope(z, summary, gradients, mine), labels, part, 0.0)
+    """Return a function from z to ∂L/∂z of a block, with 0 at the target classes."""
+    counts = None if counts is None else counts[part]
+    return lambda z: _fill_targets(comparison.slope(z, summary, gradients, counts), labels, part, 0.0)
 
 
 @torch.no_grad()
 def _find_hardest(
     scores: ScoreFunction, x: BatchFeatures, weight: Tensor, labels: Tensor, chunk: int, subset: ClassSubset
 ) -> Float[Tensor, "n"]:
-    """Return the k-th largest cosine among the other classes, by one pass over the blocks."""
+    """Return the k-th largest cosine among the other classes, computed in one pass over the blocks."""
     k = scores.margin.hardest
     cosines = CosineLogits(scores.sub_centers, True, scores.matmul_dtype)
     top = torch.full_like(x.norms, -torch.inf).unsqueeze(-1).expand(-1, k)
@@ -573,8 +578,11 @@ def _split_classes(classes: int, chunk: int) -> Iterator[slice]:
 
 
 def _fill_targets(z: Tensor, labels: Tensor, part: slice, value: float) -> Tensor:
-    """Write ``value`` at the target of every sample whose class is in this part, without a mask of which those are."""
+    """Write ``value`` in place at the target of every sample whose class is in ``part``.
+
+    Every row is written, with its old value if its target is in another block, so no mask of rows is built.
+    """
     local = labels - part.start
-    inside = (local >= 0) & (local < z.shape[1])
+    is_inside = (local >= 0) & (local < z.shape[1])
     column = local.clamp(0, z.shape[1] - 1).unsqueeze(-1)
-    return z.scatter_(1, column, z.gather(1, column).masked_fill_(inside.unsqueeze(-1), value))
+    return z.scatter_(1, column, z.gather(1, column).masked_fill_(is_inside.unsqueeze(-1), value))

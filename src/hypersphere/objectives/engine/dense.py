@@ -1,4 +1,4 @@
-"""Dense: all logits at once, by plain autograd. This is the definition that the other ways must agree with."""
+"""Dense losses: all logits at once, with plain autograd. This is the definition that the other methods must agree with."""
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,7 @@ from .scores import (
 
 
 def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
-    """Return the loss of each sample. It is a :class:`~hypersphere.objectives.engine.LossMethod`."""
+    """Return the loss of each sample; a :class:`~hypersphere.objectives.engine.LossMethod`."""
     scores, labels = problem.scores, problem.labels
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), problem.scale, labels, problem.ignored)
@@ -44,10 +44,10 @@ def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
 
 
 def _compute_soft(problem: LossProblem, x: BatchFeatures, weight: Tensor, bias: Tensor | None) -> Float[Tensor, "n"]:
-    """Return Σ_c p_ic·L(x_i, c): the loss of each class as the target, weighted by its probability.
+    """Return Σ_c p_ic·L(x_i, c): the loss with each class as the target, weighted by its probability.
 
-    With every class as the target in turn, the margin's hook sees all n×C cosines, with a label per column, and the
-    comparison sums over all classes but each one.
+    Every class is the target in turn: the margin's target hook receives all n×C cosines, with one label per column, and
+    the comparison summarizes all classes except that one.
     """
     scores, soft = problem.scores, problem.batch.soft
     assert soft is not None
@@ -63,8 +63,8 @@ def _compute_soft(problem: LossProblem, x: BatchFeatures, weight: Tensor, bias: 
         effect = scores.margin.target(cos, context) - (cos if isinstance(g, Cosine) else g(cos))
         effect = effect / (1 + problem.annealing)
         effect = effect.detach() if scores.detached else effect
-        more = x.scale.unsqueeze(-1) * (effect * norm(weight) if scores.weight_norm else effect)
-        logit = z + more.clamp_min(-torch.finfo(more.dtype).max / 1024)
+        change = x.scale.unsqueeze(-1) * (effect * norm(weight) if scores.weight_norm else effect)
+        logit = z + change.clamp_min(-torch.finfo(change.dtype).max / 1024)
     summary = tuple(part.flatten() for part in problem.comparison.of_all_but_each(z))
     losses = problem.comparison.loss(logit.flatten(), summary, scores.num_classes).view_as(z)
     loss = (soft.to(losses.dtype) * losses).sum(1)

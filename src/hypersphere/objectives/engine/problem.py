@@ -1,4 +1,4 @@
-"""The common part of all ways to compute a loss: inputs and checks, scores of classes, and the choice of the way."""
+"""What all methods to compute a loss share: their input, its checks, and the choice of the method."""
 
 import math
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -19,27 +19,27 @@ from ..margins.margin import AngularScore
 Scale: TypeAlias = float | Float[Tensor, "..."] | Literal["feature_norm", "norms"]
 """The scale of the logits: a number, a scalar tensor, ‖x‖ (``"feature_norm"``) or ‖w‖‖x‖ (``"norms"``)."""
 Chunk: TypeAlias = int | Literal["auto"] | None
-"""How many classes are computed at a time; None for all of them with plain autograd."""
+"""Number of classes to compute at a time; None for all of them with plain autograd."""
 
 MAX_FEW_LOGITS = 2**18
-"""``chunk="auto"`` computes all products at once, with a hand-written derivative, up to this many logits (N·C)."""
+"""Up to this many logits (N·C), ``chunk="auto"`` uses ``few_classes``."""
 MAX_DENSE_LOGITS = 2**16
-"""Where that is not possible, ``chunk="auto"`` is dense up to this many logits (N·C)."""
+"""Up to this many logits (N·C), ``chunk="auto"`` uses ``dense`` if ``few_classes`` is not possible."""
 CPU_CHUNK_LOGITS, DEVICE_CHUNK_LOGITS = 2**18, 2**24
-"""Logits per chunk: few enough to stay in the cache of a CPU, many enough to fill another device."""
+"""Logits per chunk: on a CPU few enough to stay in its cache, on another device enough to use all of it."""
 
 
 class Targets:
-    r"""What a batch is trained towards: classes or soft targets, and the weight of each sample.
+    r"""Training targets of a batch: class labels or soft targets, and optional sample weights.
 
     ``head(features, labels)`` is short for ``head(features, Targets(labels))``.
 
     Args:
         labels: The class of each sample, or the head's ``ignore_index``.
-        soft: Instead of labels, a probability for each sample and class, p ≥ 0 with Σ_c p_ic = 1: mixup, distillation.
-            The loss is the mean over the labels that p describes, Σ_c p_ic·L(x_i, c). Without a margin this is the
-            cross-entropy −Σ_c p_ic log q_ic; with one, each class that may be the label gets its margin, as in mixup.
-        weights: A number ≥ 0 per sample that multiplies its loss. The mean is Σ w_i·L_i / Σ w_i.
+        soft: A probability for each sample and class instead of labels, p ≥ 0 with Σ_c p_ic = 1, for mixup or
+            distillation. The loss is Σ_c p_ic·L(x_i, c). Without a margin this is the cross-entropy −Σ_c p_ic log q_ic;
+            with a margin, every class in turn is treated as the label, as in mixup.
+        weights: A factor ≥ 0 for the loss of each sample. The mean is Σ w_i·L_i / Σ w_i.
 
     Raises:
         ValueError: If labels and soft targets are both given or both missing, or shapes do not agree.
@@ -60,14 +60,14 @@ class Targets:
         weights: Float[Tensor, "n"] | None = None,
     ):
         if (labels is None) == (soft is None):
-            raise ValueError("Targets needs labels or soft targets, one of them and not both")
+            raise ValueError("Targets needs either labels or soft targets, and not both")
         if soft is not None and (soft.ndim != 2 or not soft.is_floating_point()):
             raise ValueError(f"soft targets must be probabilities (n, classes), got {soft.dtype} {tuple(soft.shape)}")
-        given = labels if soft is None else soft
-        assert given is not None
-        if weights is not None and (weights.shape != given.shape[:1] or not weights.is_floating_point()):
+        samples = labels if soft is None else soft
+        assert samples is not None
+        if weights is not None and (weights.shape != samples.shape[:1] or not weights.is_floating_point()):
             raise ValueError(
-                f"weights must be {len(given)} numbers, one per sample, got {weights.dtype} {tuple(weights.shape)}"
+                f"weights must be {len(samples)} numbers, one per sample, got {weights.dtype} {tuple(weights.shape)}"
             )
         self.labels, self.soft, self.weights = labels, soft, weights
 
@@ -81,21 +81,21 @@ class Targets:
         return Targets(labels, soft=soft, weights=weights)
 
     def __repr__(self) -> str:
-        """Return the shapes of what is given."""
+        """Return the shapes of the tensors."""
         shapes = {"labels": self.labels, "soft": self.soft, "weights": self.weights}
         return f"Targets({', '.join(f'{k}={tuple(t.shape)}' for k, t in shapes.items() if t is not None)})"
 
 
 class GatheredBatch(NamedTuple):
-    """The batches of all processes as one, in the order of their ranks; of one process, its own batch.
+    """The batches of all processes, concatenated in the order of their ranks. With one process, its own batch.
 
     Attributes:
-        features: The features, for replicated computations.
-        share: The same numbers, for what a process computes from its own classes: gradients that arrive here are summed
-            over the processes.
+        features: The features, for computations that are the same on every process.
+        share: The same values, for computations with the classes of this process alone. The backward pass sums the
+            gradients of ``share`` over the processes.
         labels: The labels, or None for soft targets.
-        soft: The soft targets.
-        weights: The sample weights.
+        soft: The soft targets, or None for labels.
+        weights: The sample weights, or None for equal weights.
 
     >>> x = torch.randn(2, 4)
     >>> GatheredBatch(x, x, torch.tensor([0, 2])).soft is None
@@ -129,20 +129,20 @@ class Processes(Reduce, Protocol):
         """Return a replicated tensor for use in a share."""
 
     def own(self, losses: Tensor) -> Tensor:
-        """Return the entries of this process's samples, of one entry per sample of all processes."""
+        """Select the losses of this process's samples from those of all processes."""
 
 
 class ClassSubset(NamedTuple):
-    """The classes at hand out of ``num_classes``, one for each of the weight's rows (or each K of them).
+    """The classes whose weight rows are available: K consecutive rows per class, K being the number of sub-centers.
 
     Attributes:
         num_classes: C, the number of all classes.
-        size: How many are at hand.
-        first: The index of the first, where they are consecutive.
-        indices: Their indices in increasing order, where they are not.
-        counts: How many classes each of them stands for in sums over classes; None for one.
-        total: How many classes the sums over all subsets are taken to be of; None for C.
-        processes: Those that hold the other classes; None where no other process has any.
+        size: Number of classes in the subset.
+        first: Index of the first class, if the classes are consecutive.
+        indices: Indices of the classes in increasing order, if they are not consecutive.
+        counts: Weight of each class in sums over classes, such as 1/rate for sampled classes; None for 1.
+        total: Number of classes that the sums over all subsets cover; None for C.
+        processes: The processes that hold the other classes; None if this process holds them all.
 
     >>> subset = ClassSubset(10, 5, first=5)
     >>> subset.num_classes, subset.size, subset.first
@@ -159,17 +159,17 @@ class ClassSubset(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all classes are at hand, in order."""
+        """Whether the subset holds all classes, in order."""
         return self.indices is None and self.processes is None
 
     def select(self, positions: slice) -> slice | Int[Tensor, "c"]:
-        """Return the class indices at these positions of the subset."""
+        """Return the indices of the classes at these positions of the subset."""
         if self.indices is not None:
             return self.indices[positions]
         return slice(positions.start + self.first, positions.stop + self.first) if self.first else positions
 
     def locate(self, labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "n"], Bool[Tensor, "n"] | None]:
-        """Return the positions of the labels' classes in the subset, and which of them are in it; None for all."""
+        """Return the position of each label in the subset, and whether it is in the subset (None if all are)."""
         if self.is_whole:
             return labels, None
         if self.indices is None:
@@ -181,7 +181,7 @@ class ClassSubset(NamedTuple):
         return position, self.indices[position.clamp_max(self.size - 1)] == labels
 
     def sum_shares(self, share: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Sum over all processes that hold classes what each found for its subset."""
+        """Sum the results of all subsets over the processes."""
         return share if self.processes is None else self.processes.add(share)
 
     def as_share(self, replicated: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -190,14 +190,22 @@ class ClassSubset(NamedTuple):
 
 
 ALL_CLASSES = ClassSubset(0, 0)
-"""All classes in order, where their number does not matter."""
+"""All classes in order, for callers that do not need their number."""
 
 
 class ScoreFunction(NamedTuple):
-    r"""z = scale·φ(g(θ)) + b for any subset of the classes, from features (n, d) and weights (c·K, d) → (n, c).
+    r"""Settings of z = scale·φ(g(θ)) + b, the logits (n, c) of features (n, d) and weights (c·K, d).
 
-    Row c·K + k of the weight is the k-th sub-center of class c; the cosine of a class is the largest of its K.
-    ``weight_norm`` includes ‖w‖ in the scale. ``detached`` holds what φ adds to g constant in the backward pass.
+    Row c·K + k of the weight is the k-th sub-center of class c. The cosine of a class is the largest one of its K rows.
+
+    Attributes:
+        margin: ψ for the target class and φ for the others.
+        angular: g.
+        num_classes: C, the number of all classes.
+        sub_centers: K.
+        weight_norm: Whether the scale includes ‖w‖.
+        matmul_dtype: The dtype of the matrix products; None for the dtype of the features.
+        detached: Whether the backward pass treats the margin's changes ψ − g and φ − g as constants.
 
     >>> ScoreFunction(NoMargin(), Cosine(), num_classes=10).sub_centers
     1
@@ -213,18 +221,18 @@ class ScoreFunction(NamedTuple):
 
 
 class LossProblem(NamedTuple):
-    """A loss to compute: everything that a way of computing it depends on, already checked.
+    """The checked input of a :class:`LossMethod`.
 
     Attributes:
-        batch: The features; ``batch.labels`` are valid classes, 0 where ``ignored``.
-        ignored: Which samples do not count; None for none.
-        labels: The class of each sample, the most probable one for soft targets.
+        batch: The features and targets as they were given.
+        ignored: Whether each sample is ignored; None if none is.
+        labels: The class of each sample, 0 if it is ignored, and the most probable class for soft targets.
         weight, bias: The rows and biases of the classes in ``subset``.
-        scores: g, the margin, and how logits follow from them.
-        comparison: How the target's logit is compared with the others.
-        scale: As given by the user.
-        annealing: λ.
-        subset: Which classes the rows are.
+        scores: g, the margin, and the other settings of the logits.
+        comparison: The loss of the target's logit and the other logits.
+        scale: The scale as given by the user.
+        annealing: λ; the effect of the margin is divided by 1 + λ.
+        subset: The classes of the rows.
 
     >>> "subset" in LossProblem._fields
     True
@@ -244,14 +252,14 @@ class LossProblem(NamedTuple):
 
 @runtime_checkable
 class LossMethod(Protocol):
-    """A way to compute the losses of a batch: ``compute_dense``, ``compute_few_classes`` or ``compute_chunked``.
+    """A method to compute the losses of a batch: ``compute_dense``, ``compute_few_classes`` or ``compute_chunked``.
 
     >>> from hypersphere.objectives.engine.dense import compute_dense
     >>> method: LossMethod = compute_dense
     """
 
     def __call__(self, problem: LossProblem, chunk: int) -> Float[Tensor, "n"] | None:
-        """Return the loss of each sample; None if these inputs need another way. ``chunk`` is classes per block."""
+        """Return the loss of each sample, or None if the method cannot handle the input. ``chunk``: classes per block."""
 
 
 def compute_loss(
@@ -272,11 +280,11 @@ def compute_loss(
     chunk: Chunk = "auto",
     matmul_dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "..."]:
-    """Compute :func:`~hypersphere.objectives.functional.margin_softmax` where the rows are a subset of the classes.
+    """Compute :func:`~hypersphere.objectives.functional.margin_softmax` from the rows of a subset of the classes.
 
-    Where other processes hold the other classes, the loss is that of all processes' samples over all classes, the same on
-    each process; ``reduction="none"`` returns the losses of this process's samples. Here two of three classes, 0 and 2,
-    were sampled for a step:
+    If other processes hold the other classes, the loss covers the samples of all processes and all classes, and is the same
+    on every process. ``reduction="none"`` returns the losses of this process's samples. In this example, classes 0 and 2 of
+    three were sampled for the step:
 
     >>> x, w, drawn = torch.eye(3)[:1], torch.eye(3), torch.tensor([0, 2])
     >>> batch = GatheredBatch(x, x, torch.tensor([0]))
@@ -300,9 +308,9 @@ def compute_loss(
     else:
         labels, ignored = find_ignored(batch.labels, n, subset.num_classes, ignore_index)
     if batch.weights is not None and not torch.compiler.is_compiling():
-        least = batch.weights.min() if n else batch.weights.new_zeros(())
-        if not bool(least >= 0):
-            raise ValueError(f"sample weights must be numbers ≥ 0, got {least.item()}")
+        smallest = batch.weights.min() if n else batch.weights.new_zeros(())
+        if not bool(smallest >= 0):
+            raise ValueError(f"sample weights must be numbers ≥ 0, got {smallest.item()}")
     comparison = CrossEntropy() if comparison is None else comparison
     problem = LossProblem(batch, ignored, labels, weight, bias, scores, comparison, scale, annealing, subset)
     with disable_autocast(labels.device.type):
@@ -312,28 +320,28 @@ def compute_loss(
 
 
 def _compute_losses(problem: LossProblem, chunk: Chunk) -> Tensor:
-    """Choose a way by the table in the docstring of the package, and follow it."""
-    # Here and not above, because each of them imports the vocabulary of this module.
+    """Choose a method by the table in the package's docstring, and apply it."""
+    # Imported here because these modules import this one.
     from .chunked import compute_chunked
     from .dense import compute_dense
     from .few_classes import compute_few_classes
 
     n, subset = len(problem.labels), problem.subset
-    automatic = chunk == "auto" and problem.batch.soft is None
-    if automatic and subset.is_whole and n * subset.size <= MAX_FEW_LOGITS and problem.scores.matmul_dtype is None:
+    is_automatic = chunk == "auto" and problem.batch.soft is None
+    if is_automatic and subset.is_whole and n * subset.size <= MAX_FEW_LOGITS and problem.scores.matmul_dtype is None:
         loss = None if is_traced() else compute_few_classes(problem)
         if loss is not None:
             return loss
     size = choose_chunk(chunk, n, subset.size, problem.labels.device) if problem.batch.soft is None else None
     if size is None and subset.is_whole:
         return compute_dense(problem)
-    # Chunks are a loop with a backward pass of its own: a compiled graph ends before them and continues after them.
+    # The loop over chunks has a hand-written backward pass, which breaks a compiled graph into a part before and one after.
     compute = torch.compiler.disable(compute_chunked) if torch.compiler.is_compiling() else compute_chunked
     return compute(problem, max(1, subset.size) if size is None else size)
 
 
 def choose_chunk(chunk: int | str | None, n: int, num_classes: int, device: torch.device) -> int | None:
-    """Return how many classes to compute at a time; None for all at once with plain autograd.
+    """Return the number of classes to compute at a time; None for all at once with plain autograd.
 
     >>> choose_chunk("auto", n=128, num_classes=100_000, device=torch.device("cpu"))
     2048
@@ -350,7 +358,7 @@ def choose_chunk(chunk: int | str | None, n: int, num_classes: int, device: torc
 def _reduce(
     loss: Tensor, ignored: Tensor | None, weights: Tensor | None, reduction: str, processes: Processes | None
 ) -> Tensor:
-    """Combine the weighted losses; ignored samples count neither in the sum nor in the mean."""
+    """Reduce the weighted losses. The sum and the mean exclude ignored samples."""
     loss = loss if ignored is None else loss.masked_fill(ignored, 0)
     loss = loss if weights is None else loss * weights
     if reduction == "none":
@@ -367,13 +375,13 @@ def _reduce(
 
 
 def clean_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Return the labels with 0 in place of ``ignore_index``, and where it was; refuse others that are out of range."""
+    """Return the labels with ``ignore_index`` replaced by 0, and a mask of the ignored ones. Refuse labels out of range."""
     labels, ignored = find_ignored(labels, n, num_classes, ignore_index)
     return labels, torch.zeros_like(labels, dtype=torch.bool) if ignored is None else ignored
 
 
 def find_ignored(labels: Tensor | None, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Do the same as :func:`clean_labels`, with None where the range of the labels shows that none is ignored."""
+    """Return the result of :func:`clean_labels`, with None as the mask if the range of the labels excludes ignored ones."""
     require_tensor("labels", labels, "integers, one per feature")
     assert labels is not None
     if labels.shape != (n,) or labels.is_floating_point():
@@ -381,26 +389,26 @@ def find_ignored(labels: Tensor | None, n: int, num_classes: int, ignore_index: 
             f"labels must be {n} integers, one per feature, got {labels.dtype} of shape {tuple(labels.shape)}"
         )
     labels = labels.long()
-    # Under torch.compile the values are unknown, and the indexing itself refuses what is out of range.
-    known = not torch.compiler.is_compiling() and n > 0
-    if known and not 0 <= ignore_index < num_classes and _find_out_of_range(labels, num_classes) is None:
+    # torch.compile does not know the values; indexing then raises for labels out of range.
+    has_values = not torch.compiler.is_compiling() and n > 0
+    if has_values and not 0 <= ignore_index < num_classes and _find_out_of_range(labels, num_classes) is None:
         return labels, None
     ignored = labels == ignore_index
     labels = labels.masked_fill(ignored, 0)
-    bad = _find_out_of_range(labels, num_classes) if known else None
-    if bad is not None:
-        raise ValueError(f"labels must be in [0, {num_classes - 1}] or ignore_index={ignore_index}, got {bad}")
+    invalid = _find_out_of_range(labels, num_classes) if has_values else None
+    if invalid is not None:
+        raise ValueError(f"labels must be in [0, {num_classes - 1}] or ignore_index={ignore_index}, got {invalid}")
     return labels, ignored
 
 
 def _find_out_of_range(labels: Tensor, num_classes: int) -> int | None:
-    """Return a label below 0 or beyond the last class, if there is one."""
-    least, most = (int(end) for end in torch.aminmax(labels))
-    return least if least < 0 else most if most >= num_classes else None
+    """Return a label below 0 or above the last class, or None if all are in range."""
+    smallest, largest = (int(label) for label in torch.aminmax(labels))
+    return smallest if smallest < 0 else largest if largest >= num_classes else None
 
 
 def check_soft_targets(soft: Tensor, n: int, scores: ScoreFunction, subset: ClassSubset, chunk: Chunk) -> None:
-    """Refuse soft targets that are no probabilities, and heads whose loss cannot take them."""
+    """Refuse soft targets that are not probabilities, and heads that do not support soft targets."""
     if soft.shape != (n, subset.num_classes):
         raise ValueError(f"soft targets must be ({n}, {subset.num_classes}), as the logits, got {tuple(soft.shape)}")
     if not subset.is_whole or isinstance(chunk, int):
@@ -429,7 +437,7 @@ def check_arguments(
     reduction: str = "mean",
     subset: ClassSubset | None = None,
 ) -> None:
-    """Refuse arguments without a meaning, naming the argument."""
+    """Refuse invalid arguments with an error that names the argument."""
     require_tensor("features", features, "(n, d) of a floating-point dtype")
     require_tensor("weight", weight, "(classes, d) of a floating-point dtype")
     if features.ndim != 2 or weight.ndim != 2 or features.shape[1] != weight.shape[1]:
@@ -437,8 +445,8 @@ def check_arguments(
             f"features (n, d) and weight (classes, d) must agree in d, "
             f"got {tuple(features.shape)} and {tuple(weight.shape)}"
         )
-    least = 2 * sub_centers if subset is None or subset.is_whole else 0
-    if sub_centers < 1 or len(weight) % sub_centers or len(weight) < least:
+    min_rows = 2 * sub_centers if subset is None or subset.is_whole else 0
+    if sub_centers < 1 or len(weight) % sub_centers or len(weight) < min_rows:
         raise ValueError(
             f"weight must have sub_centers rows for each of two or more classes, got {len(weight)} rows, {sub_centers=}"
         )
@@ -455,7 +463,7 @@ def check_arguments(
 
 
 def require_tensor(name: str, given: object, what: str) -> None:
-    """Raise a TypeError for anything but a torch tensor, and say how to make one."""
+    """Raise a TypeError, which says how to make a tensor, if the argument is not a torch tensor."""
     if not isinstance(given, Tensor):
         raise TypeError(
             f"{name} must be a torch tensor, {what}, got {type(given).__name__}; torch.as_tensor({name}) makes one"
@@ -474,34 +482,36 @@ def _check_scale(scale: Scale, sub_centers: int) -> None:
 
 
 def is_plain(scores: ScoreFunction) -> bool:
-    """Return whether the other classes' scores are nothing but scaled cosines."""
+    """Return whether the scores of the other classes are scaled cosines, with neither g nor φ."""
     return isinstance(scores.angular, Cosine) and type(scores.margin).others is Margin.others
 
 
 def uses_target(margin: Margin) -> bool:
-    """Return whether the margin has a hook that needs the target's angle."""
+    """Return whether the margin has a hook that uses the target's cosine."""
     kind = type(margin)
     return kind.target is not Margin.target or kind.penalty is not Margin.penalty
 
 
 def select_angular(scores: ScoreFunction, classes: slice | Int[Tensor, "..."]) -> AngularScore:
-    """Return g with the parameters of these classes, where it has one parameter per class."""
+    """Return g for these classes: its per-class parameters, if any, are restricted to them."""
     parameters = scores.angular._parameters.items()
-    own = {name: p[classes] for name, p in parameters if p is not None and p.shape == (scores.num_classes,)}
-    return _ClassAngular(scores.angular, own) if own else scores.angular
+    selected = {name: p[classes] for name, p in parameters if p is not None and p.shape == (scores.num_classes,)}
+    return _ClassAngular(scores.angular, selected) if selected else scores.angular
 
 
 class _ClassAngular:
-    """An angular function with the parameters of some classes in place of its own."""
+    """An angular function with the given parameters in place of its own."""
 
-    def __init__(self, angular: Angular, own: dict[str, Tensor]):
-        self.angular, self.own = angular, own
+    def __init__(self, angular: Angular, parameters: dict[str, Tensor]):
+        self.angular, self.parameters = angular, parameters
 
     def __call__(self, cos: Tensor) -> Tensor:
-        return functional_call(self.angular, self.own, (cos,))
+        return functional_call(self.angular, self.parameters, (cos,))
 
     def at(self, theta: Tensor) -> Tensor:
-        return functional_call(_At(self.angular), {f"angular.{name}": p for name, p in self.own.items()}, (theta,))
+        return functional_call(
+            _AngularAt(self.angular), {f"angular.{n}": p for n, p in self.parameters.items()}, (theta,)
+        )
 
     def span(self, like: Tensor) -> float | Tensor:
         return self.angular.span(like)
@@ -510,8 +520,8 @@ class _ClassAngular:
         return None
 
 
-class _At(nn.Module):
-    """``angular.at`` as a module's forward, which is what functional_call calls."""
+class _AngularAt(nn.Module):
+    """A module whose forward is ``angular.at``, because ``functional_call`` calls forward."""
 
     def __init__(self, angular: Angular):
         super().__init__()

@@ -1,6 +1,6 @@
-"""Scores of classes: from features and class weights to logits, with margins, for any subset of the classes.
+"""Logits with margins from features and class weights, for any subset of the classes.
 
-Every way to compute a loss uses these definitions.
+All methods to compute a loss use these definitions.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from ..margins.margin import AngularScore, Context, Sloped, Strength, evaluate_w
 from .problem import ScoreFunction, is_plain, select_angular
 
 MIN_NORM = 1e-4
-"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
-length; their values, and everything about longer ones, are exact. Scales with ‖x‖ need no bound on x, those with ‖w‖‖x‖
-none at all."""
+"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of a vector of this
+length. Their logits are exact, and so is everything for longer vectors. The scale ‖x‖ needs no bound on x, and the scale
+‖w‖‖x‖ needs no bound at all."""
 MAX_NORM = 1e15
 """Squares of longer vectors may overflow in float32."""
 
 
 class Batch(NamedTuple):
-    """A batch as the hooks see it; the attributes are those of :class:`BatchFeatures`, with one scale for all allowed."""
+    """The part of :class:`BatchFeatures` that hooks use; ``scale`` may be one number for all samples."""
 
     norms: Float[Tensor, "n"]
     scale: Float[Tensor, "n"] | float
@@ -35,16 +35,16 @@ class Batch(NamedTuple):
 
 
 class BatchFeatures(NamedTuple):
-    """A batch as a head sees it.
+    """Directions, lengths and labels of a batch.
 
     Attributes:
         directions: x̂.
         norms: ‖x‖.
         scale: The scale of each sample's logits.
-        scaled: scale·x̂, which is x itself where the scale is ‖x‖.
-        labels: The class of each sample, counted over all classes.
-        ignored: Which samples do not count, None for none; their label is 0 and has no meaning.
-        noise: The random numbers of the samples in this pass, by the strength that uses them.
+        scaled: scale·x̂, which is x itself if the scale is ‖x‖.
+        labels: The class of each sample among all classes.
+        ignored: Whether each sample is ignored, None if none is. The label of an ignored sample is 0 and has no meaning.
+        noise: One random number per sample for each strength that draws them in this forward pass.
     """
 
     directions: Float[Tensor, "n d"]
@@ -62,7 +62,7 @@ def set_noise(x: BatchFeatures, noise: Mapping[Strength, Tensor] | None) -> Batc
 
 
 class TargetProducts(NamedTuple):
-    """What a sample's own rows of the weight give, each (n,): the inner product, cos θ and ‖w‖, None if not needed."""
+    """Inner product, cos θ and ‖w‖ of each sample and its target class, each (n,); None if not needed."""
 
     product: Float[Tensor, "n"] | None
     cos: Float[Tensor, "n"]
@@ -70,7 +70,7 @@ class TargetProducts(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The target classes: the plain logit without bias, cos θ, and ‖w‖ if it is part of the scale, each (n,)."""
+    """The target's logit without margin and bias, cos θ, and ‖w‖ if the scale includes it, each (n,)."""
 
     plain: Float[Tensor, "n"]
     cos: Float[Tensor, "n"]
@@ -98,7 +98,7 @@ def expand_scale(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float) -
 
 
 def compute_target_products(scores: ScoreFunction, x: BatchFeatures, rows: Float[Tensor, "n k d"]) -> TargetProducts:
-    """Compare each sample with the rows of its own class."""
+    """Compute the products of each sample with the rows of its target class, (n, K, d)."""
     direction = normalize(rows, min_norm=0.0 if scores.weight_norm else MIN_NORM)
     cos = (x.directions.unsqueeze(1) * direction).sum(-1)
     nearest = cos.argmax(-1, keepdim=True)
@@ -106,23 +106,23 @@ def compute_target_products(scores: ScoreFunction, x: BatchFeatures, rows: Float
     length = norm(rows).squeeze(-1) if scores.weight_norm else None
     if not isinstance(scores.angular, Cosine):
         return TargetProducts(None, cos, length)
-    # The inner product has the gradient of the plain softmax also at x = 0 and w = 0, where an angle has none.
+    # Use the inner product: its gradient is that of the plain softmax even at x = 0 and w = 0, where an angle has none.
     products = (x.scaled.unsqueeze(1) * (rows if scores.weight_norm else direction)).sum(-1)
     return TargetProducts(products.gather(-1, nearest).squeeze(-1), cos, length)
 
 
-def compute_target(x: Batch | BatchFeatures, found: TargetProducts, g: AngularScore) -> Target:
-    """Return the target's side of the loss; ``g`` is that of the targets' classes."""
-    if found.product is not None:
-        return Target(found.product, found.cos, found.length)
-    plain = x.scale * g(found.cos)
-    return Target(plain if found.length is None else plain * found.length, found.cos, found.length)
+def compute_target(x: Batch | BatchFeatures, products: TargetProducts, g: AngularScore) -> Target:
+    """Return the target's logit without margin, and what the margin needs. ``g`` belongs to the target classes."""
+    if products.product is not None:
+        return Target(products.product, products.cos, products.length)
+    plain = x.scale * g(products.cos)
+    return Target(plain if products.length is None else plain * products.length, products.cos, products.length)
 
 
 def compute_target_logit(
     scores: ScoreFunction, x: Batch | BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
 ) -> Float[Tensor, "n"]:
-    """Return t without its bias: the plain logit plus scale·(ψ − g)/(1 + λ). Calls the margin's target hook once."""
+    """Return t without its bias: the logit without margin plus scale·(ψ − g)/(1 + λ). Calls the target hook once."""
     if type(scores.margin).target is Margin.target:
         return target.plain
     plain = target.cos if isinstance(g, Cosine) else g(target.cos)
@@ -130,9 +130,9 @@ def compute_target_logit(
     if isinstance(annealing, Tensor) or annealing:
         effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
-    more = x.scale * (effect if target.length is None else target.length * effect)
+    change = x.scale * (effect if target.length is None else target.length * effect)
     # The margin makes a logit up to 2m − 1 times as large: it must not overflow before the plain logit does.
-    return target.plain + more.clamp_min(-torch.finfo(more.dtype).max / 1024)
+    return target.plain + change.clamp_min(-torch.finfo(change.dtype).max / 1024)
 
 
 def compute_scores(
@@ -143,9 +143,9 @@ def compute_scores(
     target: Float[Tensor, "n"] | None,
     classes: slice = slice(None),
 ) -> Float[Tensor, "n c"]:
-    """Return the scores of ``classes``, whose rows these are, at once.
+    """Return the logits of ``classes``; ``weight`` and ``bias`` contain the rows and biases of these classes.
 
-    The entries of the targets themselves have no meaning if the margin has a hook on the others.
+    The entries of the target classes are meaningless if the margin overrides ``others``.
     """
     direction = normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM)
     if is_plain(scores):
@@ -159,7 +159,7 @@ def compute_scores(
 def find_hardest(
     scores: ScoreFunction, cos: Float[Tensor, "n c"], labels: Int[Tensor, "n"] | None
 ) -> Float[Tensor, "n"] | None:
-    """Return the k-th largest cosine among the other classes, for a margin that asks for it."""
+    """Return the k-th largest cosine among the other classes; None if the margin does not use it."""
     if not scores.margin.hardest or labels is None:
         return None
     others = cos.detach().scatter(1, labels.unsqueeze(-1), -torch.inf)
@@ -176,11 +176,11 @@ def score_cosines(
     target: Float[Tensor, "n"] | None,
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
-    """Return the scores of ``classes``, whose cosines, lengths and biases these are, through the margin's hooks."""
-    context, inside = _build_context(scores, classes, x, target, hardest), _clamp(scores, cos)
-    z = scores.margin.others(inside, context)
+    """Return the logits of ``classes`` from their cosines, lengths and biases, by the margin's hook on other classes."""
+    context, cos = _build_context(scores, classes, x, target, hardest), _clamp_cosines(scores, cos)
+    z = scores.margin.others(cos, context)
     if scores.detached:
-        plain = context.g(inside)
+        plain = context.g(cos)
         z = plain + (z - plain).detach()
     z = z * (x.scale.unsqueeze(-1) if isinstance(x.scale, Tensor) else x.scale)
     z = z if lengths is None else z * lengths
@@ -196,13 +196,13 @@ def score_cosines_with_slope(
     target: Float[Tensor, "n"] | None,
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Sloped | None:
-    """Return φ of ``classes`` and its derivative by the cosines, before any scale; None where it is unknown."""
-    context, inside = _build_context(scores, classes, x, target, hardest), _clamp(scores, cos)
-    found = scores.margin.others_with_slope(inside, context)
-    if found is None or not scores.detached:
-        return found
-    plain = evaluate_with_slope(context.g, inside)
-    return None if plain is None else (found[0], plain[1])
+    """Return φ of ``classes`` without scale, and ∂φ/∂cos θ; None if the margin or g has no slope in closed form."""
+    context, cos = _build_context(scores, classes, x, target, hardest), _clamp_cosines(scores, cos)
+    phi = scores.margin.others_with_slope(cos, context)
+    if phi is None or not scores.detached:
+        return phi
+    plain = evaluate_with_slope(context.g, cos)
+    return None if plain is None else (phi[0], plain[1])
 
 
 def _build_context(
@@ -212,39 +212,39 @@ def _build_context(
     target: Tensor | None,
     hardest: Tensor | None,
 ) -> Context:
-    """Return what the hook on the others may use, as columns."""
-    norms, labels, ignored, own, kth = (
+    """Return the context of the hook on other classes, as columns (n, 1)."""
+    norms, labels, ignored, target, hardest = (
         None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest)
     )
     noise = None if x.noise is None else {strength: z.unsqueeze(-1) for strength, z in x.noise.items()}
-    return Context(select_angular(scores, classes), norms, labels, ignored, own, kth, noise)
+    return Context(select_angular(scores, classes), norms, labels, ignored, target, hardest, noise)
 
 
-def _clamp(scores: ScoreFunction, cos: Tensor) -> Tensor:
-    # The k-th largest cosine is compared with the cosines as they were computed, before rounding is cut off.
+def _clamp_cosines(scores: ScoreFunction, cos: Tensor) -> Tensor:
+    # Do not clamp if the margin compares the cosines with the k-th largest one, which is not clamped either.
     return cos if scores.margin.hardest else cos.clamp(-1, 1)
 
 
 def multiply_rows(scores: ScoreFunction, x: Float[Tensor, "n d"], w: Float[Tensor, "ck d"]) -> Float[Tensor, "n c"]:
-    """Return the products of features and rows in the head's dtype, the largest over the sub-centers of a class."""
+    """Return the products of features and rows, the largest one per class. They are computed in ``matmul_dtype``."""
     dtype = scores.matmul_dtype or x.dtype
     products = matmul(x.to(dtype), w.to(dtype).T).to(x.dtype)
     return products if scores.sub_centers == 1 else products.unflatten(-1, (-1, scores.sub_centers)).max(-1).values
 
 
 def find_nearest_centers(
-    each: Float[Tensor, "n ck"], sub_centers: int
+    products: Float[Tensor, "n ck"], sub_centers: int
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"] | None]:
-    """Return the largest product of each class, and which of its centers has it, the first of equals; None for one.
+    """Return the largest product per class and the index of its sub-center, the first one of a tie; None for K = 1.
 
-    The index has the products' dtype: on a CPU, comparisons that write numbers are many times faster than masks.
+    The index has the dtype of the products: on a CPU, comparisons that write numbers are many times faster than masks.
 
     >>> find_nearest_centers(torch.tensor([[1.0, 5.0, 7.0, 7.0]]), 2)
     (tensor([[5., 7.]]), tensor([[1., 0.]]))
     """
     if sub_centers == 1:
-        return each, None
-    centers = each.T.unflatten(0, (-1, sub_centers))
+        return products, None
+    centers = products.T.unflatten(0, (-1, sub_centers))
     best, nearest = torch.maximum(centers[:, 0], centers[:, 1]), torch.empty_like(centers[:, 0])
     torch.gt(centers[:, 1], centers[:, 0], out=nearest)
     for k in range(2, sub_centers):
@@ -255,23 +255,23 @@ def find_nearest_centers(
 
 
 def scatter_to_centers(
-    d: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers: int
+    values: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers: int
 ) -> Float[Tensor, "n ck"]:
-    """Put one number per class at its nearest center and 0 at the others.
+    """Return each class's value at its nearest sub-center, and 0 at its other sub-centers.
 
     >>> scatter_to_centers(torch.tensor([[5.0, 7.0]]), torch.tensor([[1, 0]]), 2)
     tensor([[0., 5., 7., 0.]])
     """
-    each = d.new_empty(d.shape[1], sub_centers, d.shape[0])
-    center = torch.arange(sub_centers, dtype=d.dtype, device=d.device).view(-1, 1)
-    torch.eq(nearest.T.to(d.dtype).unsqueeze(1), center, out=each).mul_(d.T.unsqueeze(1))
-    return each.flatten(0, 1).T
+    result = values.new_empty(values.shape[1], sub_centers, values.shape[0])
+    center = torch.arange(sub_centers, dtype=values.dtype, device=values.device).view(-1, 1)
+    torch.eq(nearest.T.to(values.dtype).unsqueeze(1), center, out=result).mul_(values.T.unsqueeze(1))
+    return result.flatten(0, 1).T
 
 
-def sum_by_center(each: Float[Tensor, "n ck"], z: Float[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "ck"]:
-    """Sum over the samples each center's number times the product of its class.
+def sum_by_center(values: Float[Tensor, "n ck"], z: Float[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "ck"]:
+    """Return, for each sub-center, the sum over the samples of its value times the product z of its class.
 
     >>> sum_by_center(torch.tensor([[0.0, 5.0, 7.0, 0.0]]), torch.tensor([[2.0, 3.0]]), 2)
     tensor([ 0., 10., 21.,  0.])
     """
-    return (each.T.unflatten(0, (-1, sub_centers)) * z.T.unsqueeze(1)).sum(-1).flatten()
+    return (values.T.unflatten(0, (-1, sub_centers)) * z.T.unsqueeze(1)).sum(-1).flatten()

@@ -1,4 +1,4 @@
-"""Heads whose classes are divided among processes: rows of the weight here, the others' found by a few short vectors."""
+"""Heads whose classes are divided among processes, which communicate only vectors of the batch's length."""
 
 from .best_classes import Best, find_best_classes, gather_best_classes, gather_class_logits
 from .shards import Bounds, Shards

@@ -1,4 +1,4 @@
-"""The classes of a head divided among processes: which of them are here, and what travels between the processes."""
+"""The classes of a head divided among processes: the range of classes of each process, and the communication."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Bounds(NamedTuple):
-    """The classes of one process: ``first`` and as many as ``size``.
+    """The range of classes of one process: ``size`` classes from ``first`` on.
 
     >>> first, size = Bounds(first=4, size=2)
     >>> torch.arange(10)[first : first + size]
@@ -28,17 +28,17 @@ class Bounds(NamedTuple):
 
 
 class Shards:
-    """The processes of a mesh, each with an equal run of the classes; the last ones may have fewer, or none.
+    """The processes of a mesh, each with a range of classes; the implementation of ``Processes`` for a head.
 
-    It is the :class:`~hypersphere.objectives.engine.Processes` of a head. Classes are divided as DTensor's ``Shard(0)``
-    divides rows: ⌈C/P⌉ for each process as long as there are any.
+    Classes are divided as DTensor's ``Shard(0)`` divides rows: the first processes get ⌈C/P⌉ classes each, the last ones
+    may get fewer or none.
 
     Args:
-        mesh: The processes, in one dimension.
-        num_classes: C.
-        average: Whether gradients of what made the features are averaged over the processes afterwards, as
-            ``DistributedDataParallel`` and FSDP2 do. The gradients of the features are then P times those of the loss,
-            so that the average is that of one process with all samples.
+        mesh: The processes, a mesh of one dimension.
+        num_classes: C, the number of all classes.
+        average: Whether the gradients of the backbone are averaged over the processes afterwards, as
+            ``DistributedDataParallel`` and FSDP2 do. The gradients of the features are then multiplied by P, so that the
+            average equals the gradient of one process with all samples.
 
     On three processes with seven classes:
 
@@ -58,22 +58,22 @@ class Shards:
         return self
 
     def bounds(self, rank: int | None = None) -> Bounds:
-        """Return the range of classes of this process, or of another one."""
-        each = -(-self.num_classes // self.processes)
-        first = min(each * (self.rank if rank is None else rank), self.num_classes)
-        return Bounds(first, min(each, self.num_classes - first))
+        """Return the range of classes of this process, or of process ``rank``."""
+        per_process = -(-self.num_classes // self.processes)
+        first = min(per_process * (self.rank if rank is None else rank), self.num_classes)
+        return Bounds(first, min(per_process, self.num_classes - first))
 
     def gather(
         self, features: Float[Tensor, "_n d"], labels: Shaped[Tensor, "_m"], weights: Float[Tensor, "_k"] | None = None
     ) -> GatheredBatch:
-        """Return the samples of all processes; an error in the samples of one process is raised on every one."""
+        """Gather the samples of all processes. Invalid samples of one process raise the error on every process."""
         self.counts = self._check_agreement(features, labels)
-        whole, share = _Gather.apply(features, self)
+        gathered, share = _Gather.apply(features, self)
         labels = self.rows(labels.long().contiguous())  # NCCL has no int16
-        return GatheredBatch(whole, share, labels, weights=None if weights is None else self.rows(weights))
+        return GatheredBatch(gathered, share, labels, weights=None if weights is None else self.rows(weights))
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
-        """Combine the tensors of all processes; the result is the same on each."""
+        """Combine the tensors of all processes. The result is the same on every process."""
         if how == "top":
             return torch.cat(gather_parts(tensor, self.group), -1).topk(tensor.shape[-1], -1).values
         total = tensor.clone(memory_format=torch.contiguous_format)
@@ -81,16 +81,16 @@ class Shards:
         return total
 
     def add(self, share: Tensor) -> Tensor:
-        """Sum over the processes. The gradient, which is the same on each, passes unchanged."""
+        """Sum over the processes. The gradient, which is equal on all processes, passes unchanged."""
         return sum_shares(share, self.group)
 
     def enter(self, replicated: Tensor) -> Tensor:
-        """Return the same tensor; its gradients are summed over the processes."""
+        """Return the tensor unchanged. The backward pass sums its gradient over the processes."""
         return as_share(replicated, self.group)
 
     def own(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
-        """Return the samples of this process; the backward pass gathers the gradients of all samples."""
-        return _Own.apply(losses, self)
+        """Select the losses of this process's samples. The backward pass gathers the gradients of all samples."""
+        return _SelectLocal.apply(losses, self)
 
     def mine(self, rows: Shaped[Tensor, "n *d"]) -> Shaped[Tensor, "_n *d"]:
         """Select the rows of this process's samples from those of all processes."""
@@ -98,34 +98,34 @@ class Shards:
         return rows[start : start + self.counts[self.rank]]
 
     def rows(self, x: Shaped[Tensor, "_n *d"]) -> Shaped[Tensor, "n *d"]:
-        """Return the rows of all processes, as many as each has."""
+        """Gather the rows of all processes, which may have different numbers of rows."""
         return gather_rows(x, self.group, self.counts)
 
     def scatter_sum(self, x: Float[Tensor, "n *d"]) -> Float[Tensor, "_n *d"]:
-        """Return this process's rows of Σ over the processes."""
+        """Sum over the processes, and return this process's rows of the sum."""
         return sum_and_scatter_rows(x, self.counts, self.group)
 
     def _check_agreement(self, features: Tensor, labels: Tensor) -> list[int]:
-        """Return the number of samples of each process, after checking that shapes and dtypes agree on all processes."""
-        kinds = [-1] * 4
+        """Check that shapes and dtypes agree on all processes, and return the number of samples of each process."""
+        properties = [-1] * 4
         if _is_batch(features, labels):
-            kinds = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
-        header = torch.tensor(kinds, device=self.mesh.device_type)
-        found: Int[Tensor, "p 4"] = torch.stack(gather_parts(header, self.group))
-        found = found.cpu()
+            properties = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
+        header = torch.tensor(properties, device=self.mesh.device_type)
+        headers: Int[Tensor, "p 4"] = torch.stack(gather_parts(header, self.group))
+        headers = headers.cpu()
         for rank in range(self.processes):
-            if found[rank, 0] < 0:
-                mine = f": {_describe(features)} and {_describe(labels)}"
+            if headers[rank, 0] < 0:
+                detail = f": {_describe(features)} and {_describe(labels)}"
                 raise ValueError(
-                    f"features must be floating-point (n, d) and labels n integers, one per feature, which they are not "
-                    f"on process {rank}{mine if rank == self.rank else ''}"
+                    f"features must be floating-point (n, d) and labels n integers, one per feature, but they are not "
+                    f"on process {rank}{detail if rank == self.rank else ''}"
                 )
-        if not bool((found[:, 1:] == found[0, 1:]).all()):
+        if not bool((headers[:, 1:] == headers[0, 1:]).all()):
             raise ValueError(
                 "features and labels must agree in d and dtype over the processes, "
-                f"got d = {found[:, 1].tolist()} and {[str(DTYPES[i]) for i in found[:, 2].tolist()]}"
+                f"got d = {headers[:, 1].tolist()} and {[str(DTYPES[i]) for i in headers[:, 2].tolist()]}"
             )
-        return [int(n) for n in found[:, 0]]
+        return [int(n) for n in headers[:, 0]]
 
 
 def _is_batch(features: object, labels: object) -> bool:
@@ -135,30 +135,36 @@ def _is_batch(features: object, labels: object) -> bool:
     return shaped and features.dtype in DTYPES and labels.dtype in LABELS
 
 
-def _describe(given: object) -> str:
-    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+def _describe(value: object) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 class _Gather(torch.autograd.Function):
-    """All rows, twice: for what is replicated and for shares; see :class:`~hypersphere.objectives.engine.GatheredBatch`."""
+    """Gather the rows of all processes twice: as ``features`` and ``share`` of a ``GatheredBatch``.
+
+    Backward: the gradient of ``features`` is the same on every process, so each selects its rows. The gradient of
+    ``share`` differs, so it is summed over the processes first.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
         ctx.shards, ctx.counts = shards, shards.counts
         rows = shards.rows(x.contiguous())
-        # An output of a function must not be its input, which it is on one process.
+        # An autograd function must not return its input, which `rows` returns on one process.
         rows = rows.clone() if shards.processes == 1 else rows
         return rows, rows.view_as(rows)
 
     @staticmethod
-    def backward(ctx: Any, whole: Tensor, share: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, d_features: Tensor, d_share: Tensor) -> tuple[Tensor, None]:
         shards = ctx.shards
         shards.counts = ctx.counts
-        gradient = shards.mine(whole) + shards.scatter_sum(share)
+        gradient = shards.mine(d_features) + shards.scatter_sum(d_share)
         return gradient * shards.processes if shards.average else gradient, None
 
 
-class _Own(torch.autograd.Function):
+class _SelectLocal(torch.autograd.Function):
+    """Select the entries of this process's samples. Backward: gather the gradients of all processes."""
+
     @staticmethod
     def forward(ctx: Any, losses: Tensor, shards: Shards) -> Tensor:
         ctx.shards, ctx.counts = shards, shards.counts
@@ -168,5 +174,5 @@ class _Own(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         shards = ctx.shards
         shards.counts = ctx.counts
-        gather_samples = shards.rows(gradient.contiguous())
-        return gather_samples / shards.processes if shards.average else gather_samples, None
+        gathered = shards.rows(gradient.contiguous())
+        return gathered / shards.processes if shards.average else gathered, None

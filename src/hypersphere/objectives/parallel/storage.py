@@ -1,4 +1,4 @@
-"""A head's class weights as DTensors: one logical tensor for checkpoints, a run of its classes on each process."""
+"""The weight of a head as a DTensor: one logical tensor in checkpoints, a range of classes on each process."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 Over = DeviceMesh | dist.ProcessGroup | None
-"""Processes: a mesh of one dimension, a group, or None for all of them."""
+"""Processes: a mesh of one dimension, a process group, or None for all processes."""
 
 
 def create_shards(over: Over, num_classes: int, device: torch.device, average: bool) -> Shards:
     """Create the shards of a head on these processes.
 
     Raises:
-        ValueError: If torch.distributed does not run, or the mesh has several dimensions or is of another device.
+        ValueError: If torch.distributed is not initialized, or the mesh has several dimensions or another device type.
 
-    On three processes, here for the second of them:
+    On the second of three processes:
 
     >>> shards = create_shards(None, 7, torch.device("cpu"), average=True)  # doctest: +SKIP
     >>> shards.bounds()  # doctest: +SKIP
@@ -52,26 +52,27 @@ def create_shards(over: Over, num_classes: int, device: torch.device, average: b
 
 
 def choose_device(group: DeviceMesh | dist.ProcessGroup) -> str:
-    """Choose the device type for a head on the meta device: that of the mesh, or one that the group's backend supports.
+    """Choose the device type for a head on the meta device.
 
-    That is torch's default device where the backend serves it; a group of NCCL alone serves no CPU.
+    It is the device type of the mesh, or torch's default device if the group's backend supports it (NCCL does not support
+    the CPU), or else the first device type that the backend supports.
 
     >>> choose_device(torch.distributed.group.WORLD)  # after init_process_group("nccl")  # doctest: +SKIP
     'cuda'
     """
     if isinstance(group, DeviceMesh):
         return group.device_type
-    served = [part.partition(":")[0] for part in dist.get_backend_config(group).split(",")]
+    supported = [part.partition(":")[0] for part in dist.get_backend_config(group).split(",")]
     default = torch.get_default_device().type
-    return default if default in served else served[0]
+    return default if default in supported else supported[0]
 
 
 @torch.no_grad()
 def shard_rows(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     """Divide a tensor that all processes hold, with an equal number of rows per class, into shards (classes, …).
 
-    Row c·K + k of a weight with K sub-centers becomes entry (c, k) of a tensor of three dimensions: a class is never
-    torn apart. Nothing travels. On two processes, for five classes with two sub-centers each:
+    Row c·K + k of a weight with K sub-centers becomes entry (c, k) of a tensor of three dimensions, so that each class
+    stays on one process. Nothing is communicated. On two processes, for five classes with two sub-centers each:
 
     >>> shards = create_shards(None, 5, torch.device("cpu"), average=True)  # doctest: +SKIP
     >>> weight = shard_rows(torch.ones(10, 3), shards)  # doctest: +SKIP
@@ -87,9 +88,9 @@ def shard_rows(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
 
 
 def wrap_shard(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
-    """Wrap ``local``, this process's part of the first dimension, as a DTensor of this shape.
+    """Wrap ``local``, this process's part of the first dimension, as a DTensor of shape ``shape``.
 
-    Nothing travels. On two processes that hold four rows each:
+    Nothing is communicated. On two processes that hold four rows each:
 
     >>> mesh = torch.distributed.init_device_mesh("cpu", (2,))  # doctest: +SKIP
     >>> wrap_shard(torch.ones(4, 3), torch.Size([8, 3]), mesh).shape  # doctest: +SKIP
@@ -103,9 +104,9 @@ def wrap_shard(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
 
 @torch.no_grad()
 def convert_stored(given: Tensor, own: Tensor) -> Tensor:
-    """Convert a stored tensor to the form of ``own``, whole or in shards, regardless of how many processes stored it.
+    """Convert a stored tensor to the layout of ``own``, whole or in shards, regardless of how many processes stored it.
 
-    In shards, three classes with two sub-centers each are (3, 2, d); on one process they are six rows:
+    Three classes with two sub-centers each have the shape (3, 2, d) in shards and (6, d) on one process:
 
     >>> convert_stored(torch.ones(3, 2, 4), torch.zeros(6, 4)).shape
     torch.Size([6, 4])
@@ -126,13 +127,14 @@ def convert_stored(given: Tensor, own: Tensor) -> Tensor:
 
 
 def fit_state(optimizer: Optimizer) -> None:
-    """Convert the optimizer's tensors to the form of their parameters, in shards or whole. Call after ``load_state_dict``.
+    """Convert the optimizer's tensors to the layout of their parameters, whole or in shards.
 
-    So a state that was stored on another number of processes, or by :func:`whole`, goes on here.
+    Call it after ``load_state_dict`` to continue from a state that was stored on another number of processes or by
+    :func:`gather_tree`.
 
     >>> w = torch.nn.Parameter(torch.zeros(6, 4))
     >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
-    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # the form in shards: classes, sub-centers, d
+    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # layout in shards: classes, sub-centers, d
     >>> fit_state(optimizer)
     >>> optimizer.state[w]["momentum_buffer"].shape
     torch.Size([6, 4])
@@ -141,13 +143,13 @@ def fit_state(optimizer: Optimizer) -> None:
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             if name in per_row and parameter.ndim > 1:
-                state[name] = _rows_fitted(value, parameter)
-            elif isinstance(value, Tensor) and _is_shaped_as(value, parameter):
+                state[name] = _fit_row_state(value, parameter)
+            elif isinstance(value, Tensor) and _has_shape_of(value, parameter):
                 state[name] = convert_stored(value, parameter)
 
 
 def gather_tree(tree: Any) -> Any:
-    """Gather every DTensor in nested dicts, lists and tuples. All processes must call it, and each gets everything.
+    """Gather every DTensor in nested dicts, lists and tuples. All processes must call it, and all get the whole result.
 
     >>> gather_tree({"w": torch.ones(2), "steps": [3]})
     {'w': tensor([1., 1.]), 'steps': [3]}
@@ -162,7 +164,7 @@ def gather_tree(tree: Any) -> Any:
 
 
 def gather_state_dict(module: nn.Module) -> dict[str, Tensor]:
-    """Return the state_dict of a module with gathered heads, for safetensors. All processes must call it.
+    """Return the state_dict of a module with whole instead of sharded heads, for safetensors. All processes must call it.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(6, 4, bias=False), hs.ArcFace(4, 10))
     >>> {name: tuple(tensor.shape) for name, tensor in gather_state_dict(net).items()}
@@ -177,7 +179,7 @@ def gather_state_dict(module: nn.Module) -> dict[str, Tensor]:
 
 
 def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters of a module that are in shards, by name. No wrapper may average them.
+    """Return the sharded parameters of heads in a module, by name. Wrappers must not average their gradients.
 
     >>> head = hs.ArcFace(4, 10)
     >>> sharded_parameters(head)
@@ -185,12 +187,12 @@ def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     >>> list(sharded_parameters(head.shard()))  # on several processes  # doctest: +SKIP
     ['weight']
     """
-    names = [name for name, p in module.named_parameters() if is_sharded(p) and _of_head(module, name)]
+    names = [name for name, p in module.named_parameters() if is_sharded(p) and _belongs_to_head(module, name)]
     return {name: module.get_parameter(name) for name in names}
 
 
 def ignore_shards(module: nn.Module) -> nn.Module:
-    """Exclude the shards of a module from ``DistributedDataParallel``, and return the module. Call it before wrapping.
+    """Exclude the shards of a module from ``DistributedDataParallel`` and return the module. Call it before wrapping.
 
     >>> net = torch.nn.ModuleDict({"body": torch.nn.Linear(6, 4), "head": hs.ArcFace(4, 10)})
     >>> _ = net["head"].shard()  # on several processes  # doctest: +SKIP
@@ -198,18 +200,18 @@ def ignore_shards(module: nn.Module) -> nn.Module:
     True
     >>> net = torch.nn.parallel.DistributedDataParallel(net)  # doctest: +SKIP
     """
-    # The wrapper joins names with a dot also where the module is the wrapped one itself.
-    names = [form for name in sharded_parameters(module) for form in (name, f".{name}")]
+    # The wrapper puts a dot before the parameter names of the module that it wraps.
+    names = [variant for name in sharded_parameters(module) for variant in (name, f".{name}")]
     torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
     return module
 
 
-def _of_head(module: nn.Module, name: str) -> bool:
+def _belongs_to_head(module: nn.Module, name: str) -> bool:
     return getattr(module.get_submodule(name.rpartition(".")[0]), "shards", None) is not None
 
 
-def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
-    """Return whether a state has the shape of the parameter, by rows or by classes."""
+def _has_shape_of(value: Tensor, parameter: Tensor) -> bool:
+    """Return whether a state tensor has the shape of the parameter, whole or in shards."""
     if value.ndim == 0 or value.numel() != parameter.numel():
         return False
     return value.shape == parameter.shape or (
@@ -218,8 +220,8 @@ def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
 
 
 @torch.no_grad()
-def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
-    """Convert one number per row to one per class, or back, if the parameter is (C, K, d); rows of a class share it."""
+def _fit_row_state(value: Tensor, parameter: Tensor) -> Tensor:
+    """Convert one number per row to one per class, or back. The rows of a class share their number."""
     value = value.full_tensor() if is_sharded(value) else value
     rows = len(parameter)
     if rows % len(value) and len(value) % rows:

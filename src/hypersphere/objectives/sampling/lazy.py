@@ -1,4 +1,4 @@
-"""What optimizers of rows share: which rows a gradient has, and what a row has missed since it was last touched."""
+"""Base of the optimizers that update only the rows with a gradient: sparse gradients and deferred weight decay."""
 
 import copy
 import math
@@ -14,14 +14,14 @@ from ..parallel.storage import wrap_shard
 
 
 class Touched(NamedTuple):
-    """The rows that have a gradient: their places in what this process holds, or None for all of them."""
+    """The rows that have a gradient. ``places``: their indices among the rows of this process, or None for all rows."""
 
     places: Int[Tensor, "m"] | None
     gradient: Float[Tensor, "..."]
 
 
 def read_row_gradient(parameter: Tensor) -> Touched:
-    """Return the rows of a parameter's gradient, sparse or dense."""
+    """Return the rows of a parameter's sparse or dense gradient."""
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout != torch.sparse_coo:
@@ -31,16 +31,15 @@ def read_row_gradient(parameter: Tensor) -> Touched:
 
 
 class RowOptimizer(Optimizer):
-    """An optimizer that touches the rows that have a gradient, and lets each catch up with the weight decay it has missed.
+    """An optimizer that updates only the rows with a gradient, and applies their missed weight decay at the next update.
 
-    A row that is not touched keeps its weight and its momenta: for them time stands still until it is touched again, so
-    that a gradient moves a row as far in the end as it would in a row that is always touched. When a row is touched
-    after k steps, weight decay acts for all k: by Π (1 − lr·decay) over the rates of those steps. A parameter with a
-    dense gradient is one whose rows are all touched, and a row that is touched in each step gets what torch's optimizer
-    of the same name does.
+    A row without a gradient keeps its weight and its momenta, which do not decay. A gradient therefore moves a row in the
+    end as far as it would move a row that is updated in every step. When a row is updated after k steps, weight decay is
+    applied for all k: the row is multiplied by Π (1 − lr·decay) over these steps. A dense gradient updates all rows. A row
+    that is updated in every step gets the updates of torch's optimizer of the same name.
 
-    ``state`` holds for each parameter the momenta, and ``times``, how often each row was touched. Each group holds
-    ``shrunk``, the sum of log(1 − lr·decay) so far, for which ``shrinkage`` keeps the value of each row.
+    For each parameter, ``state`` contains the momenta and ``times``, the number of updates of each row. Each group
+    contains ``shrunk``, the sum of log(1 − lr·decay) over all steps; ``shrinkage`` is its value at each row's last update.
 
     >>> class RowSigns(RowOptimizer):
     ...     def update(self, weight, gradient, momenta, group, times):
@@ -57,71 +56,78 @@ class RowOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Perform one optimization step. ``closure``, if given, computes the loss again and returns it."""
+        """Perform one step. ``closure``, if given, computes the loss again and returns it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            rate = float(group["lr"]) * float(group["weight_decay"])
-            if rate >= 1:
-                raise ValueError(f"lr·weight_decay must be below 1, got {rate:g}")
-            before = group.get("shrunk", 0.0)
-            group["shrunk"] = before + math.log1p(-rate)
+            decay = float(group["lr"]) * float(group["weight_decay"])
+            if decay >= 1:
+                raise ValueError(f"lr·weight_decay must be below 1, got {decay:g}")
+            shrunk_before = group.get("shrunk", 0.0)
+            group["shrunk"] = shrunk_before + math.log1p(-decay)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._step(parameter, group, before)
+                    self._update_parameter(parameter, group, shrunk_before)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a copy of a saved state. Step counts keep their precision regardless of the dtype of the weights."""
+        """Load a copy of a indices state. Numbers per row keep their dtype, which torch would change to that of the weight."""
         super().load_state_dict(copy.deepcopy(state_dict))
-        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
-        own = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, parameter in zip(saved, own, strict=True):
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(indices, parameters, strict=True):
             for name in self.per_row:
-                value = state_dict["state"].get(number, {}).get(name)
+                value = state_dict["state"].get(index, {}).get(name)
                 if value is not None:
                     self.state[parameter][name] = value.to(get_local(parameter).device).clone()
 
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
-        """Update the weight and its momenta in place. ``times`` is the step number of each row, as a column."""
+        """Update the rows ``weight`` and their ``momenta`` in place. ``times`` is the number of updates of each row, a column."""
         raise TypeError(f"{type(self).__name__} must define update(…)")
 
-    def _step(self, parameter: Tensor, group: dict[str, Any], before: float) -> None:
+    def _update_parameter(self, parameter: Tensor, group: dict[str, Any], shrunk_before: float) -> None:
+        """Apply the missed weight decay to the rows with a gradient, and then update them."""
         state = self.state[parameter]
         if not state:
             for name in self.momenta:
                 state[name] = torch.zeros_like(parameter)
-            state["times"] = _per_row(parameter, 0, torch.int64)
-            state["shrinkage"] = _per_row(parameter, before, torch.float64)
+            state["times"] = _create_row_state(parameter, 0, torch.int64)
+            state["shrinkage"] = _create_row_state(parameter, shrunk_before, torch.float64)
         places, gradient = read_row_gradient(parameter)
         weight, momenta = get_local(parameter), [get_local(state[name]) for name in self.momenta]
         times, shrinkage = get_local(state["times"]), get_local(state["shrinkage"])
         rows: Any = ... if places is None else places
-        owed, own = before - shrinkage[rows], [momentum[rows] for momentum in momenta]
-        part = weight[rows]
-        if part.numel() and bool((owed != 0).any()):
-            part.mul_(_column(owed.exp(), part))
+        missed, row_momenta = shrunk_before - shrinkage[rows], [momentum[rows] for momentum in momenta]
+        row_weights = weight[rows]
+        if row_weights.numel() and bool((missed != 0).any()):
+            row_weights.mul_(_reshape_to_column(missed.exp(), row_weights))
         times[rows] += 1
-        self.update(part, gradient.to(part.dtype), own, group, _column(times[rows], part, torch.float64))
+        self.update(
+            row_weights,
+            gradient.to(row_weights.dtype),
+            row_momenta,
+            group,
+            _reshape_to_column(times[rows], row_weights, torch.float64),
+        )
         if places is not None:
-            weight[places] = part
-            for whole, momentum in zip(momenta, own, strict=True):
+            weight[places] = row_weights
+            for whole, momentum in zip(momenta, row_momenta, strict=True):
                 whole[places] = momentum
         shrinkage[rows] = group["shrunk"]
 
 
-def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
-    """Return a tensor with one number per row, in shards if the parameter is; a single number for a parameter without rows."""
+def _create_row_state(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
+    """Create a tensor with one number per row, sharded like the parameter; a scalar for a scalar parameter."""
     if not is_sharded(parameter):
         return torch.full(parameter.shape[:1], value, dtype=dtype, device=parameter.device)
     local = torch.full((len(get_local(parameter)),), value, dtype=dtype, device=get_local(parameter).device)
     return wrap_shard(local, parameter.shape[:1], parameter.device_mesh)
 
 
-def _column(numbers: Tensor, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Reshape one number per row so that it multiplies the rows."""
+def _reshape_to_column(numbers: Tensor, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Reshape one number per row to a column that broadcasts over the rows."""
     return numbers.to(dtype or like.dtype).reshape([-1, *[1] * (like.ndim - 1)] if like.ndim else [])

@@ -1,4 +1,4 @@
-"""Adam that touches the rows with a gradient only."""
+"""Adam that updates only the rows with a gradient."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,11 +9,11 @@ from .lazy import RowOptimizer
 
 
 class RowAdam(RowOptimizer):
-    r"""Adam with decoupled weight decay (AdamW) for the rows that were drawn; the others stay, see :class:`RowOptimizer`.
+    r"""Adam with decoupled weight decay (AdamW) that updates only the rows with a gradient, see :class:`RowOptimizer`.
 
-    A row's two momenta wait for it, and the correction of their start counts the steps in which it was drawn: each row is
-    trained as by an Adam of its own that sees those steps only. With a dense gradient, or when every row is drawn in every step, it is
-    ``torch.optim.AdamW``; without weight decay ``torch.optim.Adam``.
+    The two momenta of a row change only when the row is updated, and the bias correction counts only these updates: each
+    row is trained as if by a separate Adam. With a dense gradient, or if every row has a gradient in every step, it equals
+    ``torch.optim.AdamW``, and without weight decay ``torch.optim.Adam``.
 
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
     >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2), check_invariants=True)
@@ -50,5 +50,5 @@ class RowAdam(RowOptimizer):
         weight.mul_(1 - lr * group["weight_decay"])
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        length = square.sqrt().div_((1 - second**times).sqrt().to(square.dtype)).add_(group["eps"])
-        weight.addcdiv_(mean, length.mul_((1 - first**times).to(mean.dtype)), value=-lr)
+        denominator = square.sqrt().div_((1 - second**times).sqrt().to(square.dtype)).add_(group["eps"])
+        weight.addcdiv_(mean, denominator.mul_((1 - first**times).to(mean.dtype)), value=-lr)

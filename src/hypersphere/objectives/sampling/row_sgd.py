@@ -1,4 +1,4 @@
-"""Stochastic gradient descent that touches the rows with a gradient only."""
+"""Stochastic gradient descent that updates only the rows with a gradient."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,10 +9,10 @@ from .lazy import RowOptimizer
 
 
 class RowSGD(RowOptimizer):
-    r"""v ← μ·v + (g + λ·w), w ← w − lr·v for the rows that were drawn; the others stay, see :class:`RowOptimizer`.
+    r"""v ← μ·v + (g + λ·w), w ← w − lr·v for the rows with a gradient only, see :class:`RowOptimizer`.
 
-    The momentum of a row waits for it, as in Partial FC (An et al., 2021). With a dense gradient, or when every row is
-    drawn in every step, it is ``torch.optim.SGD``.
+    The momentum of a row changes only when the row is updated, as in Partial FC (An et al., 2021). With a dense gradient,
+    or if every row has a gradient in every step, it equals ``torch.optim.SGD``.
 
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
     >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2), check_invariants=True)

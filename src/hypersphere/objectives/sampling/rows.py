@@ -1,4 +1,4 @@
-"""Some rows of a large weight, whose gradient is as large as they are and no larger."""
+"""Selection of rows of a large weight, with a sparse gradient that contains only these rows."""
 
 from typing import Any
 
@@ -10,11 +10,16 @@ from ...collectives import get_first_row, get_local
 
 
 def select_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:
-    """Select the rows of these classes from those that this process holds, K per class.
+    """Select the rows of some classes from the rows that this process holds.
 
-    The gradient of the weight is a sparse tensor with these rows alone, which ``torch.optim.SGD`` without momentum,
-    :class:`~hypersphere.objectives.RowSGD` and :class:`~hypersphere.objectives.RowAdam` take. That of a weight in shards
-    has the rows' numbers in the whole weight.
+    The gradient of the weight is a sparse tensor with only these rows, for ``torch.optim.SGD`` without momentum,
+    :class:`~hypersphere.objectives.RowSGD` or :class:`~hypersphere.objectives.RowAdam`. For a sharded weight, the indices
+    of the gradient count the rows of the whole weight.
+
+    Args:
+        weight: The weight, whole or sharded.
+        places: Positions of the classes among the classes of this process.
+        per_class: K, the number of rows per class.
 
     >>> w = torch.nn.Parameter(torch.arange(6.0).view(3, 2))
     >>> rows = select_rows(w, torch.tensor([2]), 1)
@@ -25,11 +30,13 @@ def select_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_clas
     index = places
     if per_class > 1 and weight.ndim == 2:
         index = (places.unsqueeze(-1) * per_class + torch.arange(per_class, device=places.device)).flatten()
-    rows: Tensor = _Drawn.apply(weight, index)
+    rows: Tensor = _SelectRows.apply(weight, index)
     return rows.flatten(0, -2)
 
 
-class _Drawn(torch.autograd.Function):
+class _SelectRows(torch.autograd.Function):
+    """weight[index] with a sparse gradient. Index operations of autograd would allocate a gradient of the weight's size."""
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index + get_first_row(weight))
@@ -39,5 +46,5 @@ class _Drawn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
-        places = index.unsqueeze(0)
-        return torch.sparse_coo_tensor(places, gradient, ctx.shape, is_coalesced=True, check_invariants=False), None
+        index = index.unsqueeze(0)
+        return torch.sparse_coo_tensor(index, gradient, ctx.shape, is_coalesced=True, check_invariants=False), None

@@ -1,4 +1,4 @@
-"""Which classes take part in a step: all that the batch has, and a part of the others, drawn anew each time."""
+"""Sampling of classes: each step uses all classes of the batch and a random part of the others."""
 
 import math
 
@@ -8,24 +8,23 @@ from torch import Tensor, nn
 
 from ..margins.margin import Context, Strength, evaluate_strength
 
-BLOCK = 2**20
-"""Classes that are drawn at a time, so that the draws of many need no memory to speak of."""
+CLASSES_PER_BLOCK = 2**20
+"""Number of classes drawn at a time, which limits the memory that drawing needs."""
 
 
 class Sample(nn.Module):
     r"""All classes of the batch, and each other class with the probability ``rate``.
 
-    Whether a class is drawn follows from (``seed``, step, class) alone: neither the number of processes that hold the
-    classes nor torch's random state has a part in it. The step is a buffer, saved with the head and moved by
-    ``head.step()``, so a resumed run draws what an uninterrupted one would. In evaluation all classes are used.
+    Whether a class is drawn depends only on (``seed``, step, class), and neither on the number of processes nor on torch's
+    random state. The step is a buffer, saved with the head and advanced by ``head.step()``, so a resumed run draws the same
+    classes as an uninterrupted one. Evaluation uses all classes.
 
     Args:
-        rate: A number in (0, 1], or a schedule such as ``Stages([0.1, 1.0], at=[9000])``: few classes first, all at the
-            end.
-        unbiased: Count each class that was drawn 1/rate times, so that sums over classes, such as the Σ exp of the
-            softmax, are right in the mean. The usual way, without it, is the loss of a head that has the drawn classes
-            only.
-        seed: Of the draws.
+        rate: A number in (0, 1], or a schedule such as ``Stages([0.1, 1.0], at=[9000])``, which starts with few classes and
+            ends with all of them.
+        unbiased: Whether to weight each drawn class by 1/rate, so that sums over classes, such as the Σ exp of the softmax,
+            have the right expectation. Without it, as usual, the loss is that of a head with the drawn classes only.
+        seed: Seed of the draws.
 
     >>> drawn = Sample(0.25).draw_classes(0, 10_000, torch.tensor([17]))
     >>> bool(drawn[17]), 0.23 < drawn.float().mean().item() < 0.27
@@ -46,22 +45,31 @@ class Sample(nn.Module):
 
     @property
     def rate(self) -> float:
-        """The probability now."""
+        """The probability in the current step."""
         return float(evaluate_strength(self.schedule, Context()))
 
     def draw_classes(self, first: int, size: int, positives: Int[Tensor, "n"]) -> Bool[Tensor, "c"]:
-        """Draw the classes of this step from those at ``first`` and above; ``positives`` are the classes of the batch."""
+        """Draw the classes of this step from ``size`` classes, the first of which is ``first``.
+
+        Args:
+            first: Index of the first class.
+            size: Number of classes.
+            positives: Classes of the batch, which are always drawn.
+
+        Returns:
+            Whether each class is drawn.
+        """
         step, limit = int(self.steps), int(self.rate * 2**53)
-        starts = range(first, first + size, BLOCK)
-        ends = [min(start + BLOCK, first + size) for start in starts]
+        starts = range(first, first + size, CLASSES_PER_BLOCK)
+        ends = [min(start + CLASSES_PER_BLOCK, first + size) for start in starts]
         device = positives.device
         blocks = [
             hash_classes(self.seed, step, torch.arange(a, b, device=device)) < limit
             for a, b in zip(starts, ends, strict=True)
         ]
         chosen = torch.cat(blocks) if blocks else torch.zeros(0, dtype=torch.bool, device=device)
-        here = positives[(positives >= first) & (positives < first + size)] - first
-        chosen[here] = True
+        is_local = (positives >= first) & (positives < first + size)
+        chosen[positives[is_local] - first] = True
         return chosen
 
     def step(self) -> None:
@@ -77,7 +85,7 @@ class Sample(nn.Module):
 
 
 def hash_classes(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor, "c"]:
-    """Return 53 random bits per class: splitmix64 (Steele et al., 2014) twice, in integers that wrap around.
+    """Return 53 random bits per class from splitmix64 (Steele et al., 2014), computed with int64 that wraps around.
 
     >>> hash_classes(0, 0, torch.arange(2)).tolist() == hash_classes(0, 0, torch.arange(1, -1, -1)).flip(0).tolist()
     True
@@ -87,6 +95,7 @@ def hash_classes(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor,
 
 
 def _mix_bits(x: Tensor) -> Tensor:
+    """Return one step of splitmix64."""
     x = x + _to_signed(0x9E3779B97F4A7C15)
     x = (x ^ _shift_right(x, 30)) * _to_signed(0xBF58476D1CE4E5B9)
     x = (x ^ _shift_right(x, 27)) * _to_signed(0x94D049BB133111EB)
@@ -94,9 +103,10 @@ def _mix_bits(x: Tensor) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Shift 64 bits to the right as an unsigned integer."""
+    """Shift an int64 to the right as if it were unsigned."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _to_signed(x: int) -> int:
+    """Return the int64 with the bits of an unsigned 64-bit integer."""
     return x - 2**64 if x >= 2**63 else x

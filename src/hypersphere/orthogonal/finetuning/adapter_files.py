@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...files import checksum, load_tree, save_tree
-from ..parametrization import find_rotated, fixed_weight, require_rotated
+from ..parametrization import find_rotated, get_fixed_weight, require_rotated
 from .adapter import Adapter
 from .finetune import apply_plan
 from .quantized_linear import get_quantized_weight, is_quantized
@@ -39,13 +39,13 @@ def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
     ['task.safetensors']
     """
     layers = {}
-    for name, own in get_adapters(model).items():
-        if own.change.redrawable and int(own.redraws):
+    for name, adapter in get_adapters(model).items():
+        if adapter.change.redrawable and int(adapter.redraws):
             raise ValueError(f"layer {name!r} was redrawn, so R alone is not what it learned: merge and save the model")
         layers[name] = {
-            "method": own.method.options(),
+            "method": adapter.method.options(),
             "fingerprint": compute_fingerprint(model, name),
-            "turns": dict(own.change.state_dict()),
+            "turns": dict(adapter.change.state_dict()),
         }
     save_tree({"format": FORMAT, "layers": layers, "others": list_trained(model)}, path)
 
@@ -85,9 +85,11 @@ def load_adapters(
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise ValueError(f"{path} holds no adapters: save_adapters(model, path) writes such a file")
     layers: dict[str, Any] = tree["layers"]
-    present = {name for name, site in find_rotated(model).items() if isinstance(site.own, Adapter)}
-    if present and present != set(layers):
-        raise ValueError(f"{path} tunes {_names(set(layers))}, the model {_names(present)}: merge(model) first")
+    tuned_names = {name for name, site in find_rotated(model).items() if isinstance(site.parametrization, Adapter)}
+    if tuned_names and tuned_names != set(layers):
+        raise ValueError(
+            f"{path} tunes {_format_names(set(layers))}, the model {_format_names(tuned_names)}: merge(model) first"
+        )
     if not task.isidentifier():
         raise ValueError(f"task must be a name of letters, digits and underscores, got {task!r}")
     others = _check_tensors(model, tree["others"], path)
@@ -95,24 +97,24 @@ def load_adapters(
         differing = [name for name in layers if compute_fingerprint(model, name, path) != layers[name]["fingerprint"]]
         if differing:
             raise ValueError(
-                f"{path} was learned on another base: {_names(set(differing))} differ; "
+                f"{path} was learned on another base: {_format_names(set(differing))} differ; "
                 "load that base, or say check=False if the difference is meant"
             )
     methods = {name: TuningMethod(**layer["method"]) for name, layer in layers.items()}
-    if not present:
+    if not tuned_names:
         tune_layers(model, methods, list(others))
-    for name, own in get_adapters(model).items():
-        if own.method != methods[name]:
-            raise ValueError(f"layer {name!r} is tuned by {own.method}, {path} by {methods[name]}")
-        if task not in own.tasks:
-            own.add_like(task, "identity", None)
-        elif present:
+    for name, adapter in get_adapters(model).items():
+        if adapter.method != methods[name]:
+            raise ValueError(f"layer {name!r} is tuned by {adapter.method}, {path} by {methods[name]}")
+        if task not in adapter.tasks:
+            adapter.add_like(task, "identity", None)
+        elif tuned_names:
             raise ValueError(f"layer {name!r} has a task {task!r} already: choose another name for that of {path}")
-        if not present:
-            own.active = task
-            for other in [other for other in own.tasks if other != task]:
-                del own.tasks[other]
-        own.tasks[task].load_state_dict(layers[name]["turns"])
+        if not tuned_names:
+            adapter.active = task
+            for other in [other for other in adapter.tasks if other != task]:
+                del adapter.tasks[other]
+        adapter.tasks[task].load_state_dict(layers[name]["turns"])
     with torch.no_grad():
         for name, value in others.items():
             model.get_parameter(name).copy_(value)
@@ -121,17 +123,21 @@ def load_adapters(
 
 def get_adapters(model: nn.Module) -> dict[str, Adapter]:
     """Return the adapters of a tuned model by the names of their weights, or raise a ValueError if there are none."""
-    found = {name: site.own for name, site in require_rotated(model).items() if isinstance(site.own, Adapter)}
-    if not found:
+    adapters = {
+        name: site.parametrization
+        for name, site in require_rotated(model).items()
+        if isinstance(site.parametrization, Adapter)
+    }
+    if not adapters:
         raise ValueError(f"{type(model).__name__} has no finetuned layer: call finetune(model) first")
-    return found
+    return adapters
 
 
 def compute_fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
     """Return the SHA-256 of the frozen weight of this name, also of a plain model."""
     site = find_rotated(model).get(name)
     if site is not None and not is_quantized(site.module):
-        return checksum(name, {"weight": fixed_weight(site.module, site.parameter)})
+        return checksum(name, {"weight": get_fixed_weight(site.module, site.parameter)})
     modules = dict(model.named_modules())
     module = modules.get(name, modules.get(name.rpartition(".")[0]))
     if module is not None and is_quantized(module):
@@ -158,19 +164,19 @@ def tune_layers(model: nn.Module, methods: dict[str, TuningMethod], train: list[
 
 def list_trained(model: nn.Module) -> dict[str, Tensor]:
     """Return what is trained beside the learned changes."""
-    rotations = {id(p) for own in get_adapters(model).values() for p in own.parameters()}
+    rotations = {id(p) for adapter in get_adapters(model).values() for p in adapter.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad and id(p) not in rotations}
 
 
 def _check_tensors(model: nn.Module, others: dict[str, Tensor], path: object) -> dict[str, Tensor]:
-    mine = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     for name, value in others.items():
-        if name not in mine or mine[name].shape != value.shape:
-            has = tuple(mine[name].shape) if name in mine else "nothing of that name"
+        if name not in parameters or parameters[name].shape != value.shape:
+            has = tuple(parameters[name].shape) if name in parameters else "nothing of that name"
             raise ValueError(f"{path} holds {name!r} of shape {tuple(value.shape)}, {type(model).__name__} has {has}")
     return others
 
 
-def _names(names: set[str]) -> str:
+def _format_names(names: set[str]) -> str:
     first = sorted(names)
     return ", ".join(first[:4]) + (f" and {len(first) - 4} more" if len(first) > 4 else "")

@@ -111,8 +111,8 @@ class PermutedRotation(BlockRotation):
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
         """Return R v or Rᵀ v for every row v."""
-        there, back = (o.unsqueeze(1).expand_as(rows) for o in (self.order, self.back))
-        return super().forward(rows.gather(-1, there), transpose).gather(-1, back)
+        order, back = (o.unsqueeze(1).expand_as(rows) for o in (self.order, self.back))
+        return super().forward(rows.gather(-1, order), transpose).gather(-1, back)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Set the generators to zero and draw a new order."""
@@ -179,34 +179,34 @@ class _RotateBlocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, r: Tensor) -> Tensor:
         ctx.save_for_backward(rows, r)
-        return _times(rows, r)
+        return _multiply_runs(rows, r)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         refuse_second_order()
         rows, r = ctx.saved_tensors
         with torch.autocast(gradient.device.type, enabled=False):
-            first = _times(gradient, r.mT) if ctx.needs_input_grad[0] else None
-            second = block_products(rows, gradient, r) if ctx.needs_input_grad[1] else None
+            first = _multiply_runs(gradient, r.mT) if ctx.needs_input_grad[0] else None
+            second = multiply_blocks(rows, gradient, r) if ctx.needs_input_grad[1] else None
         return first, second
 
 
-def block_products(left: Tensor, right: Tensor, like: Tensor) -> Tensor:
+def multiply_blocks(left: Tensor, right: Tensor, like: Tensor) -> Tensor:
     """Return left_kᵀ right_k for every run k of columns, in the shape and precision of the matrices ``like``."""
-    return _runs(left, like).mT @ _runs(right, like)
+    return _view_runs(left, like).mT @ _view_runs(right, like)
 
 
-def _times(rows: Tensor, r: Tensor) -> Tensor:
+def _multiply_runs(rows: Tensor, r: Tensor) -> Tensor:
     """Multiply each run by its matrix and write it where it belongs: a product of its own shape would have to be copied."""
     if torch.compiler.is_compiling():  # the compiler fuses the copy, and does not trace products into a view
-        return (_runs(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
+        return (_view_runs(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
     wide = rows.to(r.dtype)
     result = torch.empty(rows.shape, dtype=r.dtype, device=r.device)
-    for x, y, matrices in zip(_runs(wide, r), _runs(result, r), r, strict=True):
+    for x, y, matrices in zip(_view_runs(wide, r), _view_runs(result, r), r, strict=True):
         torch.bmm(x, matrices, out=y)
     return result.to(rows.dtype)
 
 
-def _runs(rows: Tensor, r: Tensor) -> Tensor:
+def _view_runs(rows: Tensor, r: Tensor) -> Tensor:
     """View ``(parts, m, blocks·b)`` as ``(parts, blocks, m, b)``, without a copy where the precision is right already."""
     return rows.to(r.dtype).unflatten(-1, r.shape[1:3]).transpose(1, 2)

@@ -68,8 +68,8 @@ class ButterflyRotation(Rotation):
             result = rows.to(r.dtype)
             for i in reversed(range(self.factors)) if transpose else range(self.factors):
                 gathered = self._gather(result, 1 << i) if i else result  # neighbors lie side by side already
-                turned = rotate_blocks(gathered, r[i] if transpose else r[i].mT)
-                result = self._scatter(turned, 1 << i) if i else turned
+                rotated = rotate_blocks(gathered, r[i] if transpose else r[i].mT)
+                result = self._scatter(rotated, 1 << i) if i else rotated
             return result.to(rows.dtype)
 
     def reset(self, generator: torch.Generator | None = None) -> None:

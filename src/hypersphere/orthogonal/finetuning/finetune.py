@@ -84,17 +84,19 @@ def finetune(
     >>> [(name, tuple(p.shape)) for name, p in net.named_parameters() if p.requires_grad][0]
     ('0.parametrizations.weight.0.tasks.default.inputs.raw', (1, 4, 120))
     """
-    how = as_method(method, block=block, terms=terms, eps=eps, factors=factors, rank=rank, alpha=alpha, lengths=lengths)
+    tuning = as_method(
+        method, block=block, terms=terms, eps=eps, factors=factors, rank=rank, alpha=alpha, lengths=lengths
+    )
     train = as_selectors(train)
     check_selectors(type(model).__name__, [name for name, _ in model.named_modules()], train)
-    plan = select_weights(model, how, only, skip, classifier, train)
+    plan = select_weights(model, tuning, only, skip, classifier, train)
     report = plan.report
     if not plan.weights:
         raise ValueError(f"{type(model).__name__} has no layer to fine-tune:\n{report}")
     if report.unsupported:
         reasons = "; ".join(f"{name}: {report.skipped[name]}" for name in report.unsupported)
         warnings.warn(f"frozen, without R ({reasons}); name them in skip or train to say so", stacklevel=2)
-    apply_plan(model, plan, dict.fromkeys(plan.weights, how), train, generator)
+    apply_plan(model, plan, dict.fromkeys(plan.weights, tuning), train, generator)
     return model
 
 
@@ -118,29 +120,34 @@ def apply_plan(
     generator: torch.Generator | None = None,
 ) -> None:
     """Put an adapter on every weight of the plan, freeze the rest and attach the report to the model."""
-    old = {name for name, _ in model.named_parameters()}
+    old_names = {name for name, _ in model.named_parameters()}
     rotations: set[int] = set()
-    made = [(weight, _create_adapter(weight, methods[name], generator)) for name, weight in plan.weights.items()]
-    for tuned, own in made:  # only now, so that an error above leaves the model unchanged
-        rotations.update(id(p) for p in own.parameters())
+    adapters = [(weight, _create_adapter(weight, methods[name], generator)) for name, weight in plan.weights.items()]
+    for tuned, adapter in adapters:  # only now, so that an error above leaves the model unchanged
+        rotations.update(id(p) for p in adapter.parameters())
         if is_quantized(tuned.module):
-            attach(tuned.module, own)
+            attach(tuned.module, adapter)
         else:
             weight: Tensor = getattr(tuned.module, tuned.parameter)
             # a parameter rather than a buffer: data-parallel training would send buffers around at every step
-            register(tuned.module, tuned.parameter, nn.Parameter(weight.detach(), requires_grad=False), own)
+            register(tuned.module, tuned.parameter, nn.Parameter(weight.detach(), requires_grad=False), adapter)
     trained = [model.get_submodule(plan.classifier)] if plan.classifier else []
     freeze(model, rotations, [*as_selectors(train), *trained])
-    added = (name for name, p in model.named_parameters() if name not in old and p.requires_grad)
+    added = (name for name, p in model.named_parameters() if name not in old_names and p.requires_grad)
     plan.report.new_parameters = list(added)
     attach_change_report(model, plan.report)
 
 
-def _create_adapter(weight: TunedWeight, how: TuningMethod, generator: torch.Generator | None) -> Adapter:
+def _create_adapter(weight: TunedWeight, tuning: TuningMethod, generator: torch.Generator | None) -> Adapter:
     rows = None
     if not is_quantized(weight.module):
         rows = (weight.like.mT if weight.transposed else weight.like).flatten(1)
-    own = Adapter(how, weight.layout, transposed=weight.transposed, rows=rows, like=weight.like, generator=generator)
+    adapter = Adapter(
+        tuning, weight.layout, transposed=weight.transposed, rows=rows, like=weight.like, generator=generator
+    )
     held = weight.module._parameters.get(weight.parameter)
-    own.plain = {"order": list(weight.module._parameters), "requires_grad": held is not None and held.requires_grad}
-    return own
+    adapter.original_layer = {
+        "order": list(weight.module._parameters),
+        "requires_grad": held is not None and held.requires_grad,
+    }
+    return adapter

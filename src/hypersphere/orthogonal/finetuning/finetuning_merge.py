@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...neurons import neuron_weights
 from ..maps.cayley import cayley
-from .task_average import orthogonal_mean
+from .task_average import average_generators
 from .tuning_plan import TunedWeight, describe_weight
 
 Tuned = nn.Module | Mapping[str, Tensor]
@@ -59,7 +59,7 @@ def split_finetuning(base: nn.Module, tuned: Tuned) -> dict[str, FinetuningSplit
     """
     weights, before, state = _find_weights(base), base.state_dict(), _get_state(base, tuned)
     return {
-        name: _split(_get_rows(before[name], weight), _get_rows(state[name], weight))
+        name: _split_weight(_get_rows(before[name], weight), _get_rows(state[name], weight))
         for name, weight in weights.items()
     }
 
@@ -98,9 +98,9 @@ def merge_finetunings(base: nn.Module, tuned: Sequence[Tuned], *, residual: floa
     for name, start in base.state_dict().items():
         if name in weights:
             rows = _get_rows(start, weights[name])
-            splits = [_split(rows, _get_rows(state[name], weights[name])) for state in states]
+            splits = [_split_weight(rows, _get_rows(state[name], weights[name])) for state in states]
             generators = torch.stack([_find_generator(split.rotation, name) for split in splits])
-            r = cayley(orthogonal_mean(generators))
+            r = cayley(average_generators(generators))
             tuned_rows = rows @ r.mT + residual * torch.stack([split.residual for split in splits]).mean(0)
             flat = tuned_rows.flatten(0, 1)
             value = (flat.mT if weights[name].transposed else flat).reshape(start.shape)
@@ -112,7 +112,7 @@ def merge_finetunings(base: nn.Module, tuned: Sequence[Tuned], *, residual: floa
     return merged
 
 
-def _split(rows: Tensor, tuned: Tensor) -> FinetuningSplit:
+def _split_weight(rows: Tensor, tuned: Tensor) -> FinetuningSplit:
     r = torch.stack([_find_rotation(a, b) for a, b in zip(rows, tuned, strict=True)])
     return FinetuningSplit(r, tuned - rows @ r.mT)
 
@@ -163,8 +163,10 @@ def _get_state(base: nn.Module, tuned: Tuned) -> Mapping[str, Tensor]:
     state = tuned.state_dict() if isinstance(tuned, nn.Module) else tuned
     for name, value in base.state_dict().items():
         if name not in state or state[name].shape != value.shape:
-            has = tuple(state[name].shape) if name in state else "nothing of that name"
-            raise ValueError(f"{name!r} has shape {tuple(value.shape)} in the base, and the fine-tuning has {has}")
+            given_shape = tuple(state[name].shape) if name in state else "nothing of that name"
+            raise ValueError(
+                f"{name!r} has shape {tuple(value.shape)} in the base, and the fine-tuning has {given_shape}"
+            )
     return state
 
 

@@ -42,6 +42,6 @@ def group_finetuned(model: nn.Module, lr: float, *, scale: bool = True) -> list[
 
 def find_rate_factors(model: nn.Module) -> dict[int, float]:
     """Return the factor of the learning rate by the id of the parameter: 1/√(entries of a generator), 1 for the others."""
-    own = [site.own for site in find_rotated(model).values()]
-    tasks = [task for adapter in own if isinstance(adapter, Adapter) for task in adapter.tasks.values()]
-    return {id(parameter): factor for task in tasks for parameter, factor in task.rate_factors()}  # type: ignore[union-attr, operator]
+    parametrizations = [site.parametrization for site in find_rotated(model).values()]
+    tasks = [task for adapter in parametrizations if isinstance(adapter, Adapter) for task in adapter.tasks.values()]
+    return {id(parameter): factor for task in tasks for parameter, factor in task.list_rate_factors()}  # type: ignore[union-attr, operator]

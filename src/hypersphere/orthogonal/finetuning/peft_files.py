@@ -48,18 +48,18 @@ def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     ['adapter_config.json', 'adapter_model.safetensors']
     """
     adapters = get_adapters(model)
-    methods = {own.method for own in adapters.values()}
+    methods = {adapter.method for adapter in adapters.values()}
     if len(methods) > 1:
         raise ValueError(f"peft has one method for all layers, and here are {len(methods)}")
     name = next(iter(methods)).name
     if name not in WRITTEN_AS:
         raise ValueError(f"peft has no adapter for {name!r}: merge the model and save it as a whole")
-    written = FORMATS[WRITTEN_AS[name]]
+    peft_format = FORMATS[WRITTEN_AS[name]]
     modules = dict(model.named_modules())
     tensors: dict[str, Tensor] = {}
-    for layer, own in adapters.items():
-        _refuse_layer(layer, modules, written)
-        for ending, value in written.write(own, modules[layer]).items():
+    for layer, adapter in adapters.items():
+        _refuse_layer(layer, modules, peft_format)
+        for ending, value in peft_format.write(adapter, modules[layer]).items():
             tensors[f"{PREFIX}{layer}.{ending}"] = value.detach().contiguous().clone()
     trained = list_trained(model)
     saved = sorted({parameter.rpartition(".")[0] for parameter in trained})
@@ -75,7 +75,7 @@ def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         "bias": "none",
         "target_modules": "|".join(re.escape(layer) for layer in adapters),  # peft matches a text as a whole
         "modules_to_save": saved or None,
-        **written.configure(adapters),
+        **peft_format.configure(adapters),
     }
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -118,19 +118,19 @@ def load_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Mo
     kind = config.get("peft_type")
     if kind not in FORMATS:
         raise ValueError(f"{source} holds an adapter of the kind {kind!r}; {', '.join(FORMATS)} can be read")
-    written = FORMATS[kind]
-    written.refuse_settings(config)
-    if any(isinstance(site.own, Adapter) for site in find_rotated(model).values()):
+    peft_format = FORMATS[kind]
+    peft_format.refuse_settings(config)
+    if any(isinstance(site.parametrization, Adapter) for site in find_rotated(model).values()):
         raise ValueError(f"{type(model).__name__} is tuned already: merge(model) first")
-    layers, others = _sort_tensors(tensors, written, model, source)
+    layers, others = _sort_tensors(tensors, peft_format, model, source)
     modules = dict(model.named_modules())
     for layer in layers:
-        _refuse_layer(layer, modules, written)
-    methods = {layer: written.read_method(config, held) for layer, held in layers.items()}
+        _refuse_layer(layer, modules, peft_format)
+    methods = {layer: peft_format.read_method(config, held) for layer, held in layers.items()}
     tune_layers(model, methods, list(others))
     try:
-        for layer, own in get_adapters(model).items():
-            written.read(own, layers[layer], config)
+        for layer, adapter in get_adapters(model).items():
+            peft_format.read(adapter, layers[layer], config)
     except ValueError:
         merge(model, undo=True)
         raise
@@ -140,18 +140,18 @@ def load_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Mo
 
 
 def _sort_tensors(
-    tensors: Mapping[str, Tensor], written: PeftFormat, model: nn.Module, source: pathlib.Path
+    tensors: Mapping[str, Tensor], peft_format: PeftFormat, model: nn.Module, source: pathlib.Path
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
     """Divide the tensors into those of layers, by layer and ending, and those of modules that were trained as usual."""
     layers: dict[str, dict[str, Tensor]] = {}
     others: dict[str, Tensor] = {}
-    mine = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     for key, value in tensors.items():
         name = key.removeprefix(PREFIX)
-        ending = next((ending for ending in written.names if name.endswith(f".{ending}")), None)
+        ending = next((ending for ending in peft_format.names if name.endswith(f".{ending}")), None)
         if ending is not None and key.startswith(PREFIX):
             layers.setdefault(name.removesuffix(f".{ending}"), {})[ending] = value
-        elif key.startswith(PREFIX) and name in mine and mine[name].shape == value.shape:
+        elif key.startswith(PREFIX) and name in parameters and parameters[name].shape == value.shape:
             others[name] = value
         else:
             raise ValueError(f"{source} holds {key!r} of shape {tuple(value.shape)}, which fits nothing in the model")
@@ -160,13 +160,13 @@ def _sort_tensors(
     return layers, others
 
 
-def _refuse_layer(layer: str, modules: Mapping[str, nn.Module], written: PeftFormat) -> None:
+def _refuse_layer(layer: str, modules: Mapping[str, nn.Module], peft_format: PeftFormat) -> None:
     if layer not in modules:
         raise ValueError(f"the adapter changes {layer!r}, which peft cannot, or the model does not have")
     parent = modules.get(layer.rpartition(".")[0])
     module = modules[layer]
     plain = next(kind for kind in type(module).__mro__ if not kind.__name__.startswith(("Parametrized", "Tuned")))
-    reason = written.explain_layer(module, plain)
+    reason = peft_format.explain_layer(module, plain)
     if isinstance(parent, nn.MultiheadAttention):
         reason = "an nn.MultiheadAttention reads the weight past the adapter that peft puts around the layer"
     if reason is not None:

@@ -48,7 +48,7 @@ class PeftFormat(ABC):
         """Return the settings for the adapters by layer name."""
 
     @abstractmethod
-    def write(self, own: Adapter, module: nn.Module) -> dict[str, Tensor]:
+    def write(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
         """Return the tensors of one layer by the ending of their names."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class PeftFormat(ABC):
         """Return the method of one layer from the settings and its tensors."""
 
     @abstractmethod
-    def read(self, own: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
+    def read(self, adapter: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
         """Copy the tensors of one layer into its adapter."""
 
     def refuse_settings(self, config: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ class OFTFormat(PeftFormat):
 
     def configure(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
         """Return the block size and the transform."""
-        blocks = {name: _get_inputs(own, BlockRotation).block for name, own in adapters.items()}
+        blocks = {name: _get_inputs(adapter, BlockRotation).block for name, adapter in adapters.items()}
         terms = next(iter(adapters.values())).method.terms
         series = {"use_cayley_neumann": terms is not None, "num_cayley_neumann_terms": (terms or 3) + 2}
         return {
@@ -97,10 +97,10 @@ class OFTFormat(PeftFormat):
             "block_share": False,
         } | series
 
-    def write(self, own: Adapter, module: nn.Module) -> dict[str, Tensor]:
+    def write(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
         """Return the generators."""
-        _refuse_lengths(own)
-        inputs = _get_inputs(own, BlockRotation)
+        _refuse_lengths(adapter)
+        inputs = _get_inputs(adapter, BlockRotation)
         sign = -1 if inputs.terms is None else 1
         return {"oft_R.weight": sign * inputs.get_generators()[0]}
 
@@ -119,9 +119,9 @@ class OFTFormat(PeftFormat):
             terms = count - 2
         return TuningMethod("oft", block=_count_rows(entries), terms=terms)
 
-    def read(self, own: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
+    def read(self, adapter: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
         """Copy the generators; shared blocks are repeated."""
-        inputs = _get_inputs(own, BlockRotation)
+        inputs = _get_inputs(adapter, BlockRotation)
         sign = -1 if inputs.terms is None else 1
         weight = sign * tensors["oft_R.weight"]
         _copy(inputs.raw[0], weight.expand(inputs.raw.shape[1], -1) if len(weight) == 1 else weight)
@@ -134,21 +134,21 @@ class BOFTFormat(PeftFormat):
 
     def configure(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
         """Return the block size and the number of factors."""
-        turns = {name: _get_inputs(own, ButterflyRotation) for name, own in adapters.items()}
-        factors = _get_common("number of factors", {name: turn.factors for name, turn in turns.items()})
+        rotations = {name: _get_inputs(adapter, ButterflyRotation) for name, adapter in adapters.items()}
+        factors = _get_common("number of factors", {name: rotation.factors for name, rotation in rotations.items()})
         _refuse_factors(factors)
-        if any(turn.terms is not None for turn in turns.values()):
+        if any(rotation.terms is not None for rotation in rotations.values()):
             raise ValueError("peft's BOFT has the exact Cayley transform only: terms must be None")
-        block = _get_common("block size", {name: turn.block for name, turn in turns.items()})
+        block = _get_common("block size", {name: rotation.block for name, rotation in rotations.items()})
         return {"boft_block_size": block, "boft_block_num": 0, "boft_n_butterfly_factor": factors}
 
-    def write(self, own: Adapter, module: nn.Module) -> dict[str, Tensor]:
+    def write(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
         """Return the skew-symmetric generators and the lengths."""
-        turn = _get_inputs(own, ButterflyRotation)
-        lengths = _get_change(own).lengths
-        ones = torch.ones(own.layout.neurons, 1)
+        rotation = _get_inputs(adapter, ButterflyRotation)
+        lengths = _get_change(adapter).lengths
+        ones = torch.ones(adapter.layout.neurons, 1)
         return {
-            "boft_R": -expand_skew(turn.raw[:, 0], turn.block),
+            "boft_R": -expand_skew(rotation.raw[:, 0], rotation.block),
             "boft_s": ones if lengths is None else lengths[0],
         }
 
@@ -159,13 +159,13 @@ class BOFTFormat(PeftFormat):
         lengths = bool((tensors["boft_s"] != 1).any())
         return TuningMethod("boft", block=block, factors=factors, lengths=lengths)
 
-    def read(self, own: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
+    def read(self, adapter: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
         """Copy the generators and the lengths."""
-        turn = _get_inputs(own, ButterflyRotation)
+        rotation = _get_inputs(adapter, ButterflyRotation)
         data = tensors["boft_R"]
-        i, j = torch.triu_indices(turn.block, turn.block, 1)
-        _copy(turn.raw[:, 0], ((data.mT - data) / 2)[..., i, j])
-        lengths = _get_change(own).lengths
+        i, j = torch.triu_indices(rotation.block, rotation.block, 1)
+        _copy(rotation.raw[:, 0], ((data.mT - data) / 2)[..., i, j])
+        lengths = _get_change(adapter).lengths
         if lengths is not None:
             _copy(lengths[0], tensors["boft_s"])
 
@@ -178,21 +178,21 @@ class HRAFormat(PeftFormat):
 
     def configure(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
         """Return the number of reflections."""
-        ranks = {name: _get_inputs(own, ReflectionRotation).rank for name, own in adapters.items()}
+        ranks = {name: _get_inputs(adapter, ReflectionRotation).rank for name, adapter in adapters.items()}
         return {"r": _get_common("number of reflections", ranks), "apply_GS": False}
 
-    def write(self, own: Adapter, module: nn.Module) -> dict[str, Tensor]:
+    def write(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
         """Return the vectors."""
-        _refuse_lengths(own)
-        return {"hra_u": _get_inputs(own, ReflectionRotation).raw[0].flip(1)}
+        _refuse_lengths(adapter)
+        return {"hra_u": _get_inputs(adapter, ReflectionRotation).raw[0].flip(1)}
 
     def read_method(self, config: Mapping[str, Any], tensors: Tensors) -> TuningMethod:
         """Return HRA with the number of vectors, which must be even."""
         return TuningMethod("hra", rank=tensors["hra_u"].shape[1])
 
-    def read(self, own: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
+    def read(self, adapter: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
         """Copy the vectors."""
-        _copy(_get_inputs(own, ReflectionRotation).raw[0], tensors["hra_u"].flip(1))
+        _copy(_get_inputs(adapter, ReflectionRotation).raw[0], tensors["hra_u"].flip(1))
 
 
 class LoRAFormat(PeftFormat):
@@ -229,15 +229,15 @@ class LoRAFormat(PeftFormat):
 
     def configure(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
         """Return the rank and the scale."""
-        changes = {name: _get_low_rank(own) for name, own in adapters.items()}
+        changes = {name: _get_low_rank(adapter) for name, adapter in adapters.items()}
         rank = _get_common("rank", {name: change.rank for name, change in changes.items()})
         dora = any(isinstance(getattr(change, "lengths", None), Tensor) for change in changes.values())
         scale = next(iter(changes.values())).scale
         return {"r": rank, "lora_alpha": scale * rank, "use_dora": dora, "lora_dropout": 0.0, "use_rslora": False}
 
-    def write(self, own: Adapter, module: nn.Module) -> dict[str, Tensor]:
+    def write(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
         """Return A, B and, for DoRA, the lengths."""
-        change = _get_low_rank(own)
+        change = _get_low_rank(adapter)
         down, up = change.get_down()[0], change.up[0]
         if isinstance(module, nn.Conv2d):
             down, up = down.unflatten(1, module.weight.shape[1:]), up[..., None, None]
@@ -255,9 +255,9 @@ class LoRAFormat(PeftFormat):
         name: TuningName = "dora" if "lora_magnitude_vector" in tensors else "lora"
         return TuningMethod(name, rank=rank, alpha=alpha)
 
-    def read(self, own: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
+    def read(self, adapter: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
         """Copy A, B and the lengths."""
-        change = _get_low_rank(own)
+        change = _get_low_rank(adapter)
         _copy(change.down[0], tensors["lora_A.weight"].flatten(1))
         _copy(change.up[0], tensors["lora_B.weight"].flatten(1))
         if "lora_magnitude_vector" in tensors:
@@ -278,20 +278,20 @@ WRITTEN_AS = {
 }
 
 
-def _get_change(own: Adapter) -> Rotated:
-    assert isinstance(own.change, Rotated)
-    return own.change
+def _get_change(adapter: Adapter) -> Rotated:
+    assert isinstance(adapter.change, Rotated)
+    return adapter.change
 
 
-def _get_inputs(own: Adapter, kind: Any) -> Any:
-    inputs = _get_change(own).inputs
+def _get_inputs(adapter: Adapter, kind: Any) -> Any:
+    inputs = _get_change(adapter).inputs
     assert isinstance(inputs, kind)
     return inputs
 
 
-def _get_low_rank(own: Adapter) -> LowRank:
-    assert isinstance(own.change, LowRank)
-    return own.change
+def _get_low_rank(adapter: Adapter) -> LowRank:
+    assert isinstance(adapter.change, LowRank)
+    return adapter.change
 
 
 def _get_common(what: str, values: Mapping[str, int]) -> int:
@@ -310,9 +310,9 @@ def _refuse_factors(factors: int) -> None:
         )
 
 
-def _refuse_lengths(own: Adapter) -> None:
-    if _get_change(own).lengths is not None:
-        raise ValueError(f"peft has no learned lengths for {own.method.name!r}: use BOFT, or lengths=False")
+def _refuse_lengths(adapter: Adapter) -> None:
+    if _get_change(adapter).lengths is not None:
+        raise ValueError(f"peft has no learned lengths for {adapter.method.name!r}: use BOFT, or lengths=False")
 
 
 def _count_rows(entries: int) -> int:

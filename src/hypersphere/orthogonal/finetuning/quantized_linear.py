@@ -136,9 +136,9 @@ def is_quantized(module: nn.Module) -> bool:
     return isinstance(module, QuantizedLinear) or _is_dynamic(module)
 
 
-def attach(module: nn.Module, own: Adapter) -> None:
+def attach(module: nn.Module, adapter: Adapter) -> None:
     """Put a learned change around a quantized layer; the layer stays the object it was and changes its class only."""
-    module.add_module(ADAPTER_CHILD, own)
+    module.add_module(ADAPTER_CHILD, adapter)
     kind = type(module)
     module.__class__ = type(f"Tuned{kind.__name__}", (kind,), {"forward": _forward, "__reduce_ex__": _reduce})
 
@@ -165,7 +165,7 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(weight, scale)
         ctx.layer = layer
         y = x.new_empty(*x.shape[:-1], layer.out_features)
-        for rows in _cut(layer):
+        for rows in _list_row_slices(layer):
             y[..., rows] = x @ layer.decode(weight[rows], scale[rows], layer.in_features).to(x.dtype).mT
         return y
 
@@ -174,7 +174,7 @@ class _Product(torch.autograd.Function):
         weight, scale = ctx.saved_tensors
         layer = ctx.layer
         result = gradient.new_zeros(*gradient.shape[:-1], layer.in_features)
-        for rows in _cut(layer):
+        for rows in _list_row_slices(layer):
             piece = layer.decode(weight[rows], scale[rows], layer.in_features).to(gradient.dtype)
             result += gradient[..., rows] @ piece
         return result, None, None, None
@@ -193,18 +193,18 @@ class _Dynamic(torch.autograd.Function):
         return gradient @ ctx.module.weight().dequantize().to(gradient.dtype), None
 
 
-def _cut(layer: QuantizedLinear) -> list[slice]:
+def _list_row_slices(layer: QuantizedLinear) -> list[slice]:
     rows = max(1, PIECE_NUMBERS // layer.in_features)
     return [slice(first, first + rows) for first in range(0, layer.out_features, rows)]
 
 
 def _forward(module: nn.Module, x: Tensor) -> Tensor:
-    own = module._modules[ADAPTER_CHILD]
-    assert isinstance(own, Adapter)
+    adapter = module._modules[ADAPTER_CHILD]
+    assert isinstance(adapter, Adapter)
     if isinstance(module, QuantizedLinear):
-        return own.change.compute_around(x, lambda turned: QuantizedLinear.forward(module, turned), module.bias)
+        return adapter.change.compute_around(x, lambda inputs: QuantizedLinear.forward(module, inputs), module.bias)
     bias = module.bias()  # type: ignore[operator]
-    return own.change.compute_around(x, lambda turned: _Dynamic.apply(turned, module), bias)  # type: ignore[no-any-return, no-untyped-call]
+    return adapter.change.compute_around(x, lambda inputs: _Dynamic.apply(inputs, module), bias)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _reduce(module: nn.Module, protocol: int) -> tuple[Any, ...]:
@@ -220,8 +220,8 @@ def _rebuild(kind: type[nn.Module], state: dict[str, Any]) -> nn.Module:
 
 def _is_dynamic(module: nn.Module) -> bool:
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
-    return "torch.ao.nn.quantized.dynamic.modules.linear.Linear" in kinds and _packed_dtype(module) == torch.qint8
+    return "torch.ao.nn.quantized.dynamic.modules.linear.Linear" in kinds and _get_packed_dtype(module) == torch.qint8
 
 
-def _packed_dtype(module: nn.Module) -> torch.dtype:
+def _get_packed_dtype(module: nn.Module) -> torch.dtype:
     return module._packed_params.dtype  # type: ignore[union-attr, return-value]

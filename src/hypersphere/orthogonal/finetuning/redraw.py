@@ -5,7 +5,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from ..parametrization import fixed_weight, require_rotated
+from ..parametrization import get_fixed_weight, require_rotated
 from .adapter import Adapter
 
 
@@ -32,17 +32,17 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
     >>> torch.allclose(redraw(net)(x), before, atol=1e-5)
     True
     """
-    found = _poet(model)
-    for name, (_, _, own) in found.items():
-        if len(own.tasks) > 1:
+    found = _find_redrawable(model)
+    for name, (_, _, adapter) in found.items():
+        if len(adapter.tasks) > 1:
             raise ValueError(
                 f"layer {name!r} has several tasks over one W₀, which a redraw would change for all of them"
             )
-    for module, parameter, own in found.values():
-        base = fixed_weight(module, parameter)
-        base.copy_(own.effective(base))
-        own.change.reset(generator)
-        own.redraws += 1
+    for module, parameter, adapter in found.values():
+        base = get_fixed_weight(module, parameter)
+        base.copy_(adapter.effective(base))
+        adapter.change.reset(generator)
+        adapter.redraws += 1
     return model
 
 
@@ -67,26 +67,26 @@ def redraw_every(model: nn.Module, optimizer: Optimizer, steps: int = 200, seed:
     """
     if steps < 1:
         raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
-    own = [adapter for _, _, adapter in _poet(model).values()]
+    adapters = [adapter for _, _, adapter in _find_redrawable(model).values()]
 
-    def after(stepped: Optimizer, *_: object) -> None:
-        for adapter in own:
+    def count_step(stepped: Optimizer, *_: object) -> None:
+        for adapter in adapters:
             adapter.steps += 1
-        if int(own[0].steps) % steps == 0:
-            redraw(model, torch.Generator().manual_seed(1_000_003 * seed + int(own[0].redraws)))
-            for adapter in own:
+        if int(adapters[0].steps) % steps == 0:
+            redraw(model, torch.Generator().manual_seed(1_000_003 * seed + int(adapters[0].redraws)))
+            for adapter in adapters:
                 for parameter in adapter.parameters():
                     stepped.state.pop(parameter, None)
 
-    return optimizer.register_step_post_hook(after)
+    return optimizer.register_step_post_hook(count_step)
 
 
-def _poet(model: nn.Module) -> dict[str, tuple[nn.Module, str, Adapter]]:
+def _find_redrawable(model: nn.Module) -> dict[str, tuple[nn.Module, str, Adapter]]:
     """Return the layers, parameters and adapters that POET tunes."""
     found = {
-        name: (module, parameter, own)
-        for name, (module, parameter, own) in require_rotated(model).items()
-        if isinstance(own, Adapter) and own.change.redrawable
+        name: (module, parameter, adapter)
+        for name, (module, parameter, adapter) in require_rotated(model).items()
+        if isinstance(adapter, Adapter) and adapter.change.redrawable
     }
     if not found:
         raise ValueError(f'{type(model).__name__} has no layer tuned with method="poet"')

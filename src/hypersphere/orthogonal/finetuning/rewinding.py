@@ -34,12 +34,12 @@ def rewind(model: nn.Module, t: float) -> nn.Module:
     """
     if not 0 <= t <= 1:
         raise ValueError(f"t must be a number from 0 to 1, got {t!r}")
-    found = get_adapters(model)
-    for name, own in found.items():
-        if own.kept is not None:
+    adapters = get_adapters(model)
+    for name, adapter in adapters.items():
+        if adapter.merged_weight is not None:
             raise ValueError(f"layer {name!r} is merged with keep=True: unmerge(model) before it is rewound")
-    for own in found.values():
-        own.change.rewind(t)
+    for adapter in adapters.values():
+        adapter.change.rewind(t)
     return model
 
 
@@ -75,12 +75,12 @@ def choose_rewind(
     >>> choose_rewind(net, lambda tuned: -abs(float(generators[0, 0, 0]) - 0.4))
     0.4
     """
-    tried = sorted(set(shares))
-    if not tried or not all(0 <= t <= 1 for t in tried):
-        raise ValueError(f"shares must be numbers from 0 to 1, at least one, got {tried}")
+    candidates = sorted(set(shares))
+    if not candidates or not all(0 <= t <= 1 for t in candidates):
+        raise ValueError(f"shares must be numbers from 0 to 1, at least one, got {candidates}")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be a number ≥ 0, got {tolerance!r}")
-    changes = [own.change for own in get_adapters(model).values()]
+    changes = [adapter.change for adapter in get_adapters(model).values()]
     learned = [{key: value.clone() for key, value in change.state_dict().items()} for change in changes]
 
     def go_to(t: float) -> None:
@@ -89,9 +89,9 @@ def choose_rewind(
         rewind(model, t)
 
     values = []
-    for t in tried:
+    for t in candidates:
         go_to(t)
         values.append(float(evaluate(model)))
-    chosen = next(t for t, value in zip(tried, values, strict=True) if value >= max(values) - tolerance)
+    chosen = next(t for t, value in zip(candidates, values, strict=True) if value >= max(values) - tolerance)
     go_to(chosen)
     return chosen

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..maps.map_precision import upcast
 from .block_rotation import BlockRotation
-from .rotated_linear import rotated_linear
+from .rotated_linear import apply_rotated_linear
 from .rotation import Rotation
 from .weight_change import WeightChange, WeightLayout
 
@@ -97,16 +97,16 @@ class Rotated(WeightChange):
     def forward(self, rows: Float[Tensor, "parts m n"]) -> Float[Tensor, "parts m n"]:
         """Return R' W₀ Rᵀ."""
         if self.outputs is not None and torch.is_grad_enabled():
-            result: Tensor = checkpoint(self._turn_rows, rows, use_reentrant=False, preserve_rng_state=False)
+            result: Tensor = checkpoint(self._rotate_rows, rows, use_reentrant=False, preserve_rng_state=False)
             return result
-        return self._turn_rows(rows)
+        return self._rotate_rows(rows)
 
-    def _turn_rows(self, rows: Tensor) -> Tensor:
-        turned = self.inputs(rows)
+    def _rotate_rows(self, rows: Tensor) -> Tensor:
+        rotated = self.inputs(rows)
         if self.outputs is not None:
-            columns = turned.flatten(0, 1).unflatten(0, (self.outputs.parts, -1)).mT
-            turned = self.outputs(columns).mT.reshape(rows.shape)
-        return turned if self.lengths is None else turned * self.lengths.to(turned.dtype)
+            columns = rotated.flatten(0, 1).unflatten(0, (self.outputs.parts, -1)).mT
+            rotated = self.outputs(columns).mT.reshape(rows.shape)
+        return rotated if self.lengths is None else rotated * self.lengths.to(rotated.dtype)
 
     def compute_outputs(
         self, x: Float[Tensor, "*batch n"], rows: Float[Tensor, "m n"], bias: Tensor | None
@@ -124,30 +124,30 @@ class Rotated(WeightChange):
         plain = x.dtype == rows.dtype == upcast(rows.dtype) and not torch.is_autocast_enabled(x.device.type)
         if exact and plain and self.outputs is None:
             assert isinstance(self.inputs, BlockRotation)
-            return rotated_linear(x, rows, bias, self.inputs.blocks())
+            return apply_rotated_linear(x, rows, bias, self.inputs.blocks())
         if self.outputs is None:
-            return self.compute_around(x, lambda turned: linear(turned, rows, bias), bias)
-        y = linear(self._turn_inputs(x), rows)
+            return self.compute_around(x, lambda rotated: linear(rotated, rows, bias), bias)
+        y = linear(self._rotate_inputs(x), rows)
         y = self.outputs(y.reshape(1, -1, y.shape[-1])).reshape(y.shape)
         return y if bias is None else y + bias.to(y.dtype)
 
     def compute_around(self, x: Tensor, base: Callable[[Tensor], Tensor], bias: Tensor | None) -> Tensor:
         """Return the outputs of a frozen layer for the inputs Rᵀx."""
         assert self.outputs is None
-        y = base(self._turn_inputs(x))
+        y = base(self._rotate_inputs(x))
         if self.lengths is None:
             return y
         plain = y if bias is None else y - bias.to(y.dtype)
         return y + plain * (self.lengths.flatten() - 1).to(y.dtype)  # exactly y where the lengths are 1
 
-    def _turn_inputs(self, x: Tensor) -> Tensor:
-        turned: Tensor = self.inputs(x.reshape(1, -1, x.shape[-1]), transpose=True)
-        return turned.reshape(x.shape)
+    def _rotate_inputs(self, x: Tensor) -> Tensor:
+        rotated: Tensor = self.inputs(x.reshape(1, -1, x.shape[-1]), transpose=True)
+        return rotated.reshape(x.shape)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Go back to the identity and to lengths of 1."""
-        for side in self.sides():
-            side.reset(generator)
+        for rotation in self.list_rotations():
+            rotation.reset(generator)
         if self.lengths is not None:
             with torch.no_grad():
                 self.lengths.fill_(1)
@@ -155,24 +155,24 @@ class Rotated(WeightChange):
     def rewind(self, t: float) -> None:
         """Scale the generators of the rotations, and the difference of the lengths from 1."""
         with torch.no_grad():
-            for side in self.sides():
-                side.rewind(t)
+            for rotation in self.list_rotations():
+                rotation.rewind(t)
             if self.lengths is not None:
                 self.lengths.sub_(1).mul_(t).add_(1)
 
     def count(self, freedom: bool) -> int:
         """Count the learned numbers, or the dimension of the set that the rotations and lengths move in."""
-        turned = sum(side.freedom if freedom else side.raw.numel() for side in self.sides())
-        return turned + (0 if self.lengths is None else self.lengths.numel())
+        rotated = sum(rotation.freedom if freedom else rotation.raw.numel() for rotation in self.list_rotations())
+        return rotated + (0 if self.lengths is None else self.lengths.numel())
 
     def error(self) -> float:
         """Return the largest entry of |RᵀR − I| of either side."""
-        return max(side.error() for side in self.sides())
+        return max(rotation.error() for rotation in self.list_rotations())
 
-    def rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
+    def list_rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
         """Yield the generators with 1/√(entries of one generator), and the lengths with 1."""
-        for side in self.sides():
-            yield side.raw, side.entries**-0.5
+        for rotation in self.list_rotations():
+            yield rotation.raw, rotation.entries**-0.5
         if self.lengths is not None:
             yield self.lengths, 1.0
 
@@ -181,6 +181,6 @@ class Rotated(WeightChange):
         single = type(self.inputs) is BlockRotation and self.outputs is None and self.lengths is None
         return self.inputs.raw if single else None
 
-    def sides(self) -> list[Rotation]:
+    def list_rotations(self) -> list[Rotation]:
         """Return the rotations of both sides that there are."""
-        return [side for side in (self.inputs, self.outputs) if side is not None]
+        return [rotation for rotation in (self.inputs, self.outputs) if rotation is not None]

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ..maps.map_precision import refuse_second_order
-from .block_rotation import block_products, rotate_blocks
+from .block_rotation import multiply_blocks, rotate_blocks
 
 
-def rotated_linear(
+def apply_rotated_linear(
     x: Float[Tensor, "*batch n"],
     weight: Float[Tensor, "neurons n"],
     bias: Float[Tensor, "neurons"] | None,
@@ -46,6 +46,6 @@ class _RotatedLinear(torch.autograd.Function):
         inputs = gradient @ rotated
         rotation = None
         if ctx.needs_input_grad[3]:
-            rotation = block_products(x.reshape(1, -1, x.shape[-1]), inputs.reshape(1, -1, x.shape[-1]), r) @ r
+            rotation = multiply_blocks(x.reshape(1, -1, x.shape[-1]), inputs.reshape(1, -1, x.shape[-1]), r) @ r
         bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
         return inputs, None, bias, rotation

@@ -33,26 +33,26 @@ def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into:
     >>> list(net.parametrizations.weight[0].tasks)
     ['default', 'b', 'mean']
     """
-    found = get_adapters(model)
-    wanted = list(next(iter(found.values())).tasks) if tasks is None else list(tasks)
-    if len(wanted) < 2:
-        raise ValueError(f"an average needs two tasks or more, got {', '.join(wanted) or 'none'}")
-    for name, own in found.items():
-        if own.change.get_generators() is None:
-            raise ValueError(f"layer {name!r} is tuned by {own.method.name!r}, whose R is not one Cayley transform")
-        if absent := [task for task in wanted if task not in own.tasks]:
-            raise ValueError(f"layer {name!r} has no task {absent[0]!r}; its tasks are {', '.join(own.tasks)}")
-        if into in own.tasks or not into.isidentifier():
+    adapters = get_adapters(model)
+    chosen = list(next(iter(adapters.values())).tasks) if tasks is None else list(tasks)
+    if len(chosen) < 2:
+        raise ValueError(f"an average needs two tasks or more, got {', '.join(chosen) or 'none'}")
+    for name, adapter in adapters.items():
+        if adapter.change.get_generators() is None:
+            raise ValueError(f"layer {name!r} is tuned by {adapter.method.name!r}, whose R is not one Cayley transform")
+        if missing := [task for task in chosen if task not in adapter.tasks]:
+            raise ValueError(f"layer {name!r} has no task {missing[0]!r}; its tasks are {', '.join(adapter.tasks)}")
+        if into in adapter.tasks or not into.isidentifier():
             raise ValueError(f"into must be a new name of letters, digits and underscores, got {into!r}")
     with torch.no_grad():
-        for own in found.values():
-            raws = torch.stack([_raw(own.tasks[task]) for task in wanted])
-            own.add_like(into, "identity", None)
-            _raw(own.tasks[into]).copy_(orthogonal_mean(raws))
+        for adapter in adapters.values():
+            raws = torch.stack([_get_raw_generators(adapter.tasks[task]) for task in chosen])
+            adapter.add_like(into, "identity", None)
+            _get_raw_generators(adapter.tasks[into]).copy_(average_generators(raws))
     return model
 
 
-def orthogonal_mean(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[Tensor, "parts blocks entries"]:
+def average_generators(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[Tensor, "parts blocks entries"]:
     """Return (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i for each part, zero where the sum is zero."""
     total = raws.sum(0)
     length = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True)
@@ -60,8 +60,8 @@ def orthogonal_mean(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[
     return torch.where(length > 0, lengths / length.clamp_min(torch.finfo(raws.dtype).tiny), 0) * total / len(raws)
 
 
-def _raw(turns: nn.Module) -> Tensor:
-    assert isinstance(turns, WeightChange)
-    generators = turns.get_generators()
+def _get_raw_generators(change: nn.Module) -> Tensor:
+    assert isinstance(change, WeightChange)
+    generators = change.get_generators()
     assert generators is not None
     return generators

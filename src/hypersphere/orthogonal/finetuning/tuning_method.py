@@ -59,13 +59,15 @@ class TuningMethod:
     def __post_init__(self) -> None:
         if self.name not in TUNING_NAMES:
             raise ValueError(f"method must be one of {', '.join(TUNING_NAMES)}, got {self.name!r}")
-        mine = self.kind.defaults
+        defaults = self.kind.defaults
         for option in _OPTIONS:
-            given = getattr(self, option)
-            if option in mine:
-                object.__setattr__(self, option, mine[option] if given is None else given)
-            elif given is not None:
-                raise ValueError(f"{option}={given!r} has no meaning for {self.name!r}, which takes {', '.join(mine)}")
+            value = getattr(self, option)
+            if option in defaults:
+                object.__setattr__(self, option, defaults[option] if value is None else value)
+            elif value is not None:
+                raise ValueError(
+                    f"{option}={value!r} has no meaning for {self.name!r}, which takes {', '.join(defaults)}"
+                )
         if self.block < 2:
             raise ValueError(f"block must be an integer ≥ 2, got {self.block!r}")
         if self.terms is not None and (self.terms < 2 or self.terms % 2):

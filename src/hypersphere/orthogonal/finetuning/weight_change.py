@@ -122,7 +122,7 @@ class WeightChange(nn.Module, ABC):
         """Return the largest entry of |RᵀR − I|, or None if the change is no rotation."""
         return None
 
-    def rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
+    def list_rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
         """Yield each parameter with the factor of its learning rate: 1/√(entries of a generator), 1 where there is none."""
         for parameter in self.parameters():
             yield parameter, 1.0

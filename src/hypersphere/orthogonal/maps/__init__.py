@@ -1,4 +1,4 @@
-"""Maps from a free square matrix to R: each a pure function on ``(…, n, n)`` and the method that trains it."""
+"""Maps from an unconstrained square matrix to R, each as a pure function on ``(…, n, n)`` and as a training method."""
 
 from .methods import METHODS, as_map
 from .orthogonal_map import Map, MapLike

@@ -15,19 +15,19 @@ from .orthogonal_map import Unrolled
 def canonical(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""Return Λ = X V d^{−1/2} with the eigenvectors V and eigenvalues d of XᵀX (F.11): the left singular vectors of x.
 
-    The columns are the principal axes of the columns of x, the longest first. A column of V has its largest entry positive,
-    which decides the sign. The map jumps where two singular values cross, so it suits comparisons with Löwdin's symmetric
-    orthogonalization rather than long training. Directions inside a repeated singular value have no derivative: their
-    gradient is zero.
+    The columns of Λ are the principal axes of the columns of x, sorted by decreasing length. Signs are chosen such that
+    the largest entry of every column of V is positive. The map is discontinuous where two singular values are equal, so it
+    is suitable for comparisons with Löwdin's symmetric orthogonalization, but not for long training. It is not
+    differentiable at repeated singular values; the gradient between their directions is set to zero.
 
     Args:
-        x: square matrices.
+        x: Square matrices.
 
     Returns:
-        Orthogonal matrices of the shape of ``x``.
+        Orthogonal matrices with the shape of ``x``.
 
     Raises:
-        ValueError: if ``x`` does not consist of square floating-point matrices of finite numbers.
+        ValueError: If ``x`` does not consist of square floating-point matrices with finite entries.
 
     >>> r = canonical(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
     >>> torch.allclose(r, torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
@@ -37,7 +37,7 @@ def canonical(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
 
 
 class Canonical(Unrolled):
-    """:func:`canonical` as a method; use it to compare with :class:`Lowdin`, which keeps the columns near those of X.
+    """:func:`canonical` as a method. Use it for comparisons with :class:`Lowdin`, whose columns stay close to those of X.
 
     >>> r = Canonical()(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
     >>> torch.allclose(r, torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
@@ -51,13 +51,17 @@ class Canonical(Unrolled):
         return canonical(raw)
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return a diagonal X that falls from 2 to 1: with equal entries R would have no derivative."""
+        """Return a diagonal X with entries from 2 to 1. With equal entries the map would not be differentiable."""
         falling = torch.linspace(2, 1, raw.shape[-1], dtype=raw.dtype, device=raw.device)
         return torch.diag_embed(falling.expand(raw.shape[:-1])).contiguous()
 
 
 class _Canonical(torch.autograd.Function):
-    """W of X = WΣVᵀ. With K = WᵀG the gradient of X is W·[(K − Kᵀ)_ij σ_j/(σ_j² − σ_i²)]·Vᵀ."""
+    """W of X = WΣVᵀ.
+
+    The backward pass computes the gradient of X from the gradient G of W: with K = WᵀG it is
+    W·[(K − Kᵀ)_ij σ_j/(σ_j² − σ_i²)]·Vᵀ, with zero entries where σ_i = σ_j up to rounding.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -75,9 +79,8 @@ class _Canonical(torch.autograd.Function):
         with without_autocast(gradient):
             k = w.mT @ gradient
             longest = sigma[..., :1]
-            relative = sigma / torch.where(
-                longest > 1e-20, longest, 1
-            )  # as in find_missing: shorter ones count as zero
+            # as in find_missing, lengths up to 1e-20 count as zero
+            relative = sigma / torch.where(longest > 1e-20, longest, 1)
             gap = relative.square().unsqueeze(-2) - relative.square().unsqueeze(-1)
             equal = (gap.abs() <= 4 * sigma.shape[-1] * torch.finfo(sigma.dtype).eps) | (longest <= 1e-20).unsqueeze(-1)
             factor = torch.where(equal, 0, relative.unsqueeze(-2) / torch.where(equal, 1, gap))

@@ -1,4 +1,4 @@
-"""The Cayley transform, and its action on thin matrices without the transform itself (7.3.4)."""
+"""The Cayley transform, and its product with a thin matrix without forming R (7.3.4)."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, refuse_second_order, skew, without_autocast
+from .map_precision import disable_autocast, get_skew_part, refuse_second_order, without_autocast
 from .orthogonal_map import Map
 
 
 @disable_autocast
 def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
-    r"""Return (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
+    r"""Return (I + A)(I − A)⁻¹ with the skew-symmetric part A = (X − Xᵀ)/2 of x (7.3.4), a rotation with det R = +1.
 
-    Exact by default: one LU with its solves forward and two products backward, orthogonal to 10⁻⁵ in float32 up to
-    ‖A‖ ≈ 10². ``terms=k`` replaces the inverse by its Neumann series I + A + … + A^k, so that R becomes
-    R·(I − A^{k+1}), which needs ‖A‖ < 1. ``k`` is even: then A^{k+1} is skew and RᵀR differs from I by ‖A‖^{2k+2} only,
-    instead of ‖A‖^{k+1}.
+    The default is exact: one LU decomposition with its solves in the forward pass and two products in the backward pass.
+    In float32, R is orthogonal up to 10⁻⁵ for ‖A‖ up to about 10². ``terms=k`` replaces the inverse by its Neumann series
+    I + A + … + A^k, so that R becomes R·(I − A^{k+1}); this needs ‖A‖ < 1. ``k`` must be even: then A^{k+1} is
+    skew-symmetric, and RᵀR deviates from I by only ‖A‖^{2k+2} instead of ‖A‖^{k+1}.
 
     >>> cayley(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
     tensor([[ 0., -1.],
@@ -27,7 +27,7 @@ def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float
         return _Cayley.apply(x)  # type: ignore[no-any-return, no-untyped-call]
     if terms < 2 or terms % 2:
         raise ValueError(f"terms must be an even integer ≥ 2, or None for the exact transform, got {terms!r}")
-    a = skew(x)
+    a = get_skew_part(x)
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     series = eye + a
     for _ in range(terms - 1):
@@ -36,7 +36,7 @@ def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float
 
 
 class Cayley(Map):
-    """:func:`cayley` as a method; W = R·V costs one LU and two thin solves, R is never formed when neurons are few.
+    """:func:`cayley` as a method. With fewer neurons than n, R v costs one LU and two thin solves, without forming R.
 
     >>> raw, rows = torch.randn(4, 4), torch.randn(2, 4)
     >>> torch.allclose(Cayley().act(raw, rows), rows @ cayley(raw).mT, atol=1e-5)
@@ -63,7 +63,7 @@ class Cayley(Map):
         return _Rotate.apply(raw, rows)  # type: ignore[no-any-return, no-untyped-call]
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return X = 0, which is where weight decay pulls."""
+        """Return X = 0, to which weight decay pulls."""
         return torch.zeros_like(raw)
 
     def extra_repr(self) -> str:
@@ -72,16 +72,20 @@ class Cayley(Map):
 
 
 class _Cayley(torch.autograd.Function):
-    """R = MᵀM⁻¹ with M = 2(I − A); the gradient of X is P − Pᵀ with 4P = (I + R)ᵀG(I + R)ᵀ, so that R alone is kept.
+    """R = MᵀM⁻¹ with M = 2(I − A), where A = (X − Xᵀ)/2.
 
-    From the right the triangular solves run transposed, which the libraries do in two thirds of the time of an inverse.
+    The backward pass computes the gradient of X from the gradient G of R: it is P − Pᵀ with 4P = (I + R)ᵀG(I + R)ᵀ, so
+    only R is stored. The forward pass solves from the right, so that the triangular solves run transposed, which takes two
+    thirds of the time of an inverse.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         m = x.mT - x
         m.diagonal(dim1=-2, dim2=-1).add_(2)
-        result = torch.linalg.solve_ex(m, m.mT, left=False)[0]  # nothing to check: I − A of a skew A is never singular
+        result = torch.linalg.solve_ex(m, m.mT, left=False)[
+            0
+        ]  # no check needed: I − A is never singular for a skew-symmetric A
         ctx.save_for_backward(result)
         return result
 
@@ -90,21 +94,25 @@ class _Cayley(torch.autograd.Function):
         refuse_second_order()
         transposed = ctx.saved_tensors[0].mT
         with without_autocast(gradient):
-            if gradient.ndim == 2:
-                once = torch.addmm(gradient, transposed, gradient)
-                product = torch.addmm(once, once, transposed, beta=0.25, alpha=0.25)
+            if gradient.ndim == 2:  # fused operations
+                left = torch.addmm(gradient, transposed, gradient)
+                product = torch.addmm(left, left, transposed, beta=0.25, alpha=0.25)
             else:
-                once = gradient + transposed @ gradient
-                product = (once @ transposed).add_(once).div_(4)
+                left = gradient + transposed @ gradient
+                product = (left @ transposed).add_(left).div_(4)
             return product - product.mT
 
 
 class _Rotate(torch.autograd.Function):
-    """W = 2Y − V with Y = V(I − A)⁻ᵀ; one LU serves both directions, the gradient of A is a thin product."""
+    """W = VRᵀ = 2Y − V with Y = V(I − A)⁻ᵀ, for a thin matrix V of rows.
+
+    The backward pass computes the gradients of X and V from the gradient G of W. It reuses the LU decomposition of I − A:
+    with Z = (I − A)⁻ᵀGᵀ the gradient of V is 2Zᵀ − G, and that of X is P − Pᵀ with the thin product P = ZY.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
-        lu, pivots, _ = torch.linalg.lu_factor_ex(_columns(x))
+        lu, pivots, _ = torch.linalg.lu_factor_ex(_build_column_major(x))
         solved = torch.linalg.lu_solve(lu, pivots, rows.mT)
         ctx.save_for_backward(lu, pivots, solved)
         return (2 * solved.mT).sub_(rows)
@@ -120,8 +128,8 @@ class _Rotate(torch.autograd.Function):
             return product - product.mT, rows
 
 
-def _columns(x: Tensor) -> Tensor:
-    """I − A stored by columns, as LAPACK wants it, so that no copy is made: by rows it is the transpose, I + A."""
+def _build_column_major(x: Tensor) -> Tensor:
+    """Return I − A in column-major order, the layout of LAPACK, so that no copy is needed; its transpose is I + A."""
     transposed = (x - x.mT).div_(2)
     transposed.diagonal(dim1=-2, dim2=-1).add_(1)
     return transposed.mT

@@ -1,4 +1,4 @@
-"""Givens rotations: a product of rotations in coordinate planes, one for each pair of columns and rows."""
+"""Products of Givens rotations, one for each entry below the diagonal."""
 
 from typing import Any, TypeAlias
 
@@ -6,27 +6,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, refuse_second_order, skew, without_autocast
+from .map_precision import disable_autocast, get_skew_part, refuse_second_order, without_autocast
 from .orthogonal_map import Map
 
 
 @disable_autocast
 def givens(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    r"""Return the product of n(n − 1)/2 rotations in planes of neighboring coordinates, by the angles (x_ij − x_ji)/2.
+    r"""Return the product of n(n − 1)/2 rotations in planes of adjacent coordinates, with the angles (x_ij − x_ji)/2.
 
-    The rotation for the entry below the diagonal in row i and column j turns the coordinates i − 1 and i. The factors stand
-    in the order in which Givens' elimination makes a matrix triangular, so every rotation (det R = +1) is reached. That
-    order has 2n − 3 stages of rotations in separate planes (Sameh and Kuck, 1978), and each stage is computed at once.
-    Needs no inverse, and R is orthogonal to rounding for any x.
+    The entry in row i and column j below the diagonal is the angle of a rotation of the coordinates i − 1 and i. The
+    factors have the order in which Givens elimination makes a matrix triangular, so every rotation (det R = +1) can be
+    reached. This order consists of 2n − 3 stages of rotations in disjoint planes (Sameh and Kuck, 1978), and each stage is
+    computed at once. No inverse is needed, and R is orthogonal up to rounding for any x.
 
     Args:
-        x: square matrices; only their skew-symmetric part counts.
+        x: Square matrices. The result depends only on their skew-symmetric parts.
 
     Returns:
-        The rotations, of the shape of ``x``.
+        The rotations, with the shape of ``x``.
 
     Raises:
-        ValueError: if ``x`` does not consist of square floating-point matrices.
+        ValueError: If ``x`` does not consist of square floating-point matrices.
 
     >>> givens(torch.tensor([[0.0, -torch.pi / 6], [torch.pi / 6, 0.0]]))
     tensor([[ 0.8660, -0.5000],
@@ -36,7 +36,7 @@ def givens(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
 
 
 class Givens(Map):
-    """:func:`givens` as a method; use it where an inverse is too expensive or not available, for small n.
+    """:func:`givens` as a method. Use it for small n if an inverse is too expensive or not available.
 
     >>> r = Givens()(torch.randn(4, 4))
     >>> torch.allclose(r @ r.mT, torch.eye(4), atol=1e-5)
@@ -51,26 +51,27 @@ class Givens(Map):
         return givens(raw)
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return X = 0, which is where weight decay pulls."""
+        """Return X = 0, to which weight decay pulls."""
         return torch.zeros_like(raw)
 
 
 class _Givens(torch.autograd.Function):
-    """R = G_0 G_1 ⋯ G_{S−1} with one G for each stage of rotations in separate planes.
+    """R = G_0 G_1 ⋯ G_{S−1} with one G per stage of rotations in disjoint planes.
 
-    The backward pass keeps R and the angles only. It takes the stages off again one after the other: with P_s = G_s P_{s+1}
-    and the gradient D_s of P_s, the gradient of an angle is the sum of D_s · dG_s/dθ P_{s+1}, where dG_s/dθ P_{s+1} is P_s
-    turned by a right angle in that plane; then P_{s+1} = G_sᵀP_s and D_{s+1} = G_sᵀD_s.
+    The backward pass computes the gradients of all angles from R, the angles and the gradient of R; it stores no
+    intermediate product. Let P_s = G_s P_{s+1} with P_0 = R, and let D_s be the gradient of P_s. The gradient of an angle
+    of stage s is the sum of the entries of D_s ∘ (dG_s/dθ P_{s+1}), where dG_s/dθ P_{s+1} is P_s rotated by 90° in the
+    plane of θ. The recursion P_{s+1} = G_sᵀP_s and D_{s+1} = G_sᵀD_s then removes the stage.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         n = x.shape[-1]
-        angles = skew(x)
+        angles = get_skew_part(x)
         cos, sin = angles.cos(), angles.sin()
         result = torch.eye(n, dtype=x.dtype, device=x.device).repeat(*x.shape[:-2], 1, 1)
         for stage in _list_stages(n)[::-1]:
-            _turn(result, stage, _pick(cos, stage), _pick(sin, stage))
+            _rotate_rows(result, stage, _pick_entries(cos, stage), _pick_entries(sin, stage))
         ctx.save_for_backward(result, cos, sin)
         return result
 
@@ -81,13 +82,13 @@ class _Givens(torch.autograd.Function):
         product, slope, angles = result.clone(), gradient.clone(), torch.zeros_like(result)
         with without_autocast(gradient):
             for stage in _list_stages(result.shape[-1]):
-                tops, bottoms = _split(product, stage)
-                of_tops, of_bottoms = _split(slope, stage)
-                found = (of_bottoms * tops - of_tops * bottoms).sum(-1)
+                tops, bottoms = _split_planes(product, stage)
+                slope_tops, slope_bottoms = _split_planes(slope, stage)
+                stage_gradient = (slope_bottoms * tops - slope_tops * bottoms).sum(-1)
                 rows, columns = stage
-                angles[..., rows, columns] = found
+                angles[..., rows, columns] = stage_gradient
                 for matrix in (product, slope):
-                    _turn(matrix, stage, _pick(cos, stage), -_pick(sin, stage))
+                    _rotate_rows(matrix, stage, _pick_entries(cos, stage), -_pick_entries(sin, stage))
         return (angles - angles.mT) / 2
 
 
@@ -95,7 +96,7 @@ Stage: TypeAlias = tuple[list[int], list[int]]
 
 
 def _list_stages(n: int) -> list[Stage]:
-    """Return rows and columns of the entries of each stage, which turn the coordinates i − 1 and i for every row i."""
+    """Return the rows and columns of the entries of each stage. Row i rotates the coordinates i − 1 and i."""
     stages = []
     for number in range(2 * n - 3):
         columns = list(range(max(0, number - n + 2), number // 2 + 1))
@@ -103,21 +104,21 @@ def _list_stages(n: int) -> list[Stage]:
     return stages
 
 
-def _pick(values: Tensor, stage: Stage) -> Tensor:
+def _pick_entries(values: Tensor, stage: Stage) -> Tensor:
     rows, columns = stage
     return values[..., rows, columns].unsqueeze(-1)
 
 
-def _split(matrix: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
-    """Return views of the upper and lower row of every plane of a stage."""
+def _split_planes(matrix: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
+    """Return views of the rows i − 1 and of the rows i of all planes of a stage."""
     rows = stage[0]
     pairs = matrix[..., rows[0] - 1 : rows[-1] + 1, :].unflatten(-2, (-1, 2))
     return pairs[..., 0, :], pairs[..., 1, :]
 
 
-def _turn(matrix: Tensor, stage: Stage, cos: Tensor, sin: Tensor) -> None:
-    """Turn the rows of a matrix in place."""
-    tops, bottoms = _split(matrix, stage)
-    tops_turned = cos * tops - sin * bottoms
+def _rotate_rows(matrix: Tensor, stage: Stage, cos: Tensor, sin: Tensor) -> None:
+    """Rotate the rows of a matrix in the planes of a stage, in place."""
+    tops, bottoms = _split_planes(matrix, stage)
+    rotated_tops = cos * tops - sin * bottoms
     bottoms.copy_(sin * tops + cos * bottoms)
-    tops.copy_(tops_turned)
+    tops.copy_(rotated_tops)

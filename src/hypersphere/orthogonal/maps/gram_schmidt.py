@@ -1,4 +1,4 @@
-"""The Gram–Schmidt process: classic, modified and iterated (7.3.3, F.1.1)."""
+"""The classic, modified and iterated Gram–Schmidt process (7.3.3, F.1.1)."""
 
 import torch
 from jaxtyping import Float
@@ -15,11 +15,11 @@ def gram_schmidt(
 ) -> Float[Tensor, "*batch n n"]:
     r"""Orthogonalize the columns u_j of x: ẽ_j = u_j − Σ_{k<j} ⟨e_k, u_j⟩e_k, e_j = ẽ_j/‖ẽ_j‖ (F.1, Algorithm 1).
 
-    The classic process (default) is the Q of QR with a positive diagonal of R, and is computed so: the same map in exact
-    arithmetic, orthogonal to rounding whatever the condition. ``modified=True`` unrolls the projections one after the
-    other (F.3), ``iterations=k`` repeats the projection of each column k times (Algorithm 2 with a fixed number of
-    steps); both are loops over the columns, for their semantics, not for speed. A column that depends on the earlier
-    ones is completed to a basis.
+    The classic process (default) equals the Q of a QR decomposition with positive diagonal of R and is computed in this
+    way, which is orthogonal up to rounding for any condition number. ``modified=True`` subtracts the projections one
+    after the other (F.3). ``iterations=k`` repeats the projection of each column k times (Algorithm 2 with a fixed number
+    of steps). Both loop over the columns and are slower. A column that is linearly dependent on the previous ones is
+    replaced by a direction that completes the basis.
 
     >>> gram_schmidt(torch.tensor([[3.0, 1.0], [4.0, 1.0]]))
     tensor([[ 0.6000,  0.8000],
@@ -28,7 +28,7 @@ def gram_schmidt(
     if iterations < 1:
         raise ValueError(f"iterations must be an integer ≥ 1, got {iterations!r}")
     if modified or iterations > 1:
-        return _orthogonalize(x, modified, iterations)
+        return _orthogonalize_by_columns(x, modified, iterations)
     return SignedQ.apply(x, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -55,32 +55,36 @@ class GramSchmidt(Unrolled):
         return f"modified={self.modified}, iterations={self.iterations}"
 
 
-def _orthogonalize(x: Tensor, modified: bool, iterations: int) -> Tensor:
+def _orthogonalize_by_columns(x: Tensor, modified: bool, iterations: int) -> Tensor:
     lengths = torch.linalg.vector_norm(x.detach(), dim=-2)
     basis = x[..., :, :0]
     for j in range(x.shape[-1]):
         t = x[..., :, j : j + 1]
         for _ in range(iterations):
-            t = _one_by_one(t, basis) if modified else t - basis @ (basis.mT @ t)
-        basis = torch.cat([basis, _direction(t, basis.detach(), lengths)], -1)
+            t = _project_one_by_one(t, basis) if modified else t - basis @ (basis.mT @ t)
+        basis = torch.cat([basis, _normalize_or_replace(t, basis.detach(), lengths)], -1)
     return basis
 
 
-def _one_by_one(t: Tensor, basis: Tensor) -> Tensor:
+def _project_one_by_one(t: Tensor, basis: Tensor) -> Tensor:
     for e in basis.unbind(-1):
         e = e.unsqueeze(-1)
         t = t - e * (e * t).sum(-2, keepdim=True)
     return t
 
 
-def _direction(t: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
-    """t/‖t‖; where nothing of t is left, the standard vector that the basis covers least, orthogonalized, joins it first."""
-    own = torch.linalg.vector_norm(t.detach(), dim=-2)
-    absent, instead = find_missing(torch.cat([lengths, own], -1))
+def _normalize_or_replace(t: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
+    """Return t/‖t‖, or a unit vector orthogonal to the basis if t vanishes.
+
+    The replacement is the standard basis vector with the smallest projection onto the basis, after orthogonalization. Its
+    value replaces t in the forward pass; the gradient passes to t as if ‖t‖ were the longest of the lengths.
+    """
+    remaining = torch.linalg.vector_norm(t.detach(), dim=-2)
+    absent, instead = find_missing(torch.cat([lengths, remaining], -1))
     least = basis.square().sum(-1).argmin(-1)
-    free = torch.nn.functional.one_hot(least, t.shape[-2]).to(t.dtype).unsqueeze(-1)
+    replacement = torch.nn.functional.one_hot(least, t.shape[-2]).to(t.dtype).unsqueeze(-1)
     for _ in range(2):
-        free = free - basis @ (basis.mT @ free)
-    free = free / torch.linalg.vector_norm(free, dim=-2, keepdim=True) * instead.unsqueeze(-1)
-    t = torch.where(absent[..., -1:].unsqueeze(-1), t - t.detach() + free, t)
+        replacement = replacement - basis @ (basis.mT @ replacement)
+    replacement = replacement / torch.linalg.vector_norm(replacement, dim=-2, keepdim=True) * instead.unsqueeze(-1)
+    t = torch.where(absent[..., -1:].unsqueeze(-1), t - t.detach() + replacement, t)
     return t / torch.linalg.vector_norm(t, dim=-2, keepdim=True)

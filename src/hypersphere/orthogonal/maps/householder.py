@@ -10,12 +10,12 @@ from .qr import SignedQ
 
 @disable_autocast
 def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[Tensor, "*batch n n"]:
-    r"""Return Q = H₁H₂⋯H_{n−1}, where H_j reflects the rest of column j onto +‖·‖e₁ (7.3, F.4, Algorithm 3).
+    r"""Return Q = H₁H₂⋯H_{n−1}, where H_j reflects the remaining part of column j onto +‖·‖e₁ (7.3, F.4, Algorithm 3).
 
-    The reflector of 7.3 is 0/0 for a column already along e₁; as in Algorithm 3 it needs none, H_j = I. ``last=True`` also
-    reflects the 1×1 rest, n reflections as 7.3.3 counts them. Then R has a positive diagonal, Q is that of
-    :func:`~hypersphere.orthogonal.gram_schmidt` and depends continuously on x. With n − 1 reflections only the sign of
-    the last column differs, and it jumps where a column comes to lie along an axis and a reflection is saved.
+    For a column that is already a positive multiple of e₁ the reflector of eq. 7.3 is 0/0; as in Algorithm 3, H_j is then
+    I. ``last=True`` also reflects the remaining 1×1 block, which gives the n reflections of 7.3.3. R then has a positive
+    diagonal, and Q equals that of :func:`~hypersphere.orthogonal.gram_schmidt` and depends continuously on x. With n − 1
+    reflections only the sign of the last column differs. It is discontinuous at matrices for which one H_j is I.
 
     >>> householder(torch.tensor([[3.0, 1.0], [4.0, 1.0]]))
     tensor([[ 0.6000,  0.8000],
@@ -25,10 +25,10 @@ def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[
 
 
 class Householder(Unrolled):
-    """:func:`householder` as a method, with the last reflection, so that training never meets the jump.
+    """:func:`householder` with ``last=True`` as a method, so that the map is continuous during training.
 
-    With n reflections it is the map of :class:`GramSchmidt`, computed in another way: training with either gives the same
-    network up to rounding.
+    It is the same map as :class:`GramSchmidt`, computed differently. Training with either gives the same network up to
+    rounding.
 
     >>> Householder()(torch.tensor([[3.0, 1.0], [4.0, 1.0]]))
     tensor([[ 0.6000,  0.8000],

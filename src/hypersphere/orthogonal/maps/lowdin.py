@@ -13,7 +13,7 @@ from .orthogonal_map import Unrolled
 
 @disable_autocast
 def lowdin(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    r"""Return X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix nearest to x (F.15).
+    r"""Return X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix closest to x (F.15).
 
     The gradient divides by σ_i + σ_j, never by their difference, so repeated singular values are harmless.
 
@@ -40,7 +40,7 @@ class Lowdin(Unrolled):
 
 
 class _Polar(torch.autograd.Function):
-    """With K = WᵀGV the gradient of X is W·[(K − Kᵀ)/(σ_i + σ_j)]·Vᵀ."""
+    """WVᵀ of X = WΣVᵀ. The backward pass computes the gradient of X with :func:`polar_gradient`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -58,10 +58,10 @@ class _Polar(torch.autograd.Function):
 
 
 def decompose(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Decompose x = WΣVᵀ, in float64 where float32 fails.
+    """Return W, Σ and Vᵀ of x = WΣVᵀ, computed in float64 if float32 fails.
 
-    The iteration of LAPACK in single precision may fail to converge where many singular values are nearly equal, as they
-    are near the identity. For a non-finite x it raises or returns NaN, depending on the entry; here both are one error.
+    LAPACK's iteration in single precision may not converge if many singular values are nearly equal, as they are near the
+    identity. For a non-finite x, LAPACK raises an error or returns NaN; this function always raises a ValueError.
     """
     try:
         w, sigma, vh = torch.linalg.svd(x)
@@ -70,7 +70,9 @@ def decompose(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if x.dtype == torch.float64:
             raise
         w, sigma, vh = (part.to(x.dtype) for part in torch.linalg.svd(x.double()))
-    if not torch.compiler.is_compiling() and not bool(sigma.isfinite().all()):  # n numbers, far cheaper than x
+    if not torch.compiler.is_compiling() and not bool(
+        sigma.isfinite().all()
+    ):  # checking n values is much cheaper than checking x
         _refuse_non_finite(x)
     return w, sigma, vh
 

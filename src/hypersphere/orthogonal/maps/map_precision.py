@@ -1,4 +1,4 @@
-"""Precision of all maps: float32 or better inside, and a rule for the missing directions of a singular matrix."""
+"""Precision of all maps (float32 or better), and the treatment of singular matrices."""
 
 import contextlib
 import functools
@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 
 def disable_autocast(function: Function) -> Function:
-    """Check that the first argument is square, compute in float32 or better outside autocast, return the caller's dtype."""
+    """Decorate a map: check that x is square, compute in float32 or better without autocast, and return the dtype of x."""
 
     @functools.wraps(function)
     def wrapper(x: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -22,7 +22,9 @@ def disable_autocast(function: Function) -> Function:
                 f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}"
             )
         wide = x.dtype is torch.float32 or x.dtype is torch.float64
-        if wide and not torch.is_autocast_enabled(x.device.type):  # a context costs as much as a small operation
+        if wide and not torch.is_autocast_enabled(
+            x.device.type
+        ):  # entering a context takes as long as a small operation
             return function(x, *args, **options)
         with without_autocast(x):
             return function(x if wide else x.to(upcast(x.dtype)), *args, **options).to(x.dtype)
@@ -31,13 +33,13 @@ def disable_autocast(function: Function) -> Function:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which products keep the precision of their factors; without autocast it does nothing."""
+    """Return a context that disables autocast if it is enabled."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
 
 
 def refuse_second_order() -> None:
-    """Raise if a hand-written backward pass is differentiated itself: the second derivative would silently be zero."""
+    """Raise a RuntimeError if a hand-written backward pass is differentiated, because the result would silently be zero."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(
             "this map has a hand-written gradient that cannot be differentiated again (create_graph=True)"
@@ -45,27 +47,28 @@ def refuse_second_order() -> None:
 
 
 def upcast(*dtypes: torch.dtype) -> torch.dtype:
-    """Return the widest of the dtypes, float32 at least."""
+    """Return the widest of the dtypes, at least float32."""
     return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
-def skew(x: Tensor) -> Tensor:
-    """Return (X − Xᵀ)/2, the skew-symmetric part; a skew-symmetric matrix is its own."""
+def get_skew_part(x: Tensor) -> Tensor:
+    """Return the skew-symmetric part (X − Xᵀ)/2."""
     return (x - x.mT) / 2
 
 
 def describe_non_finite(x: Tensor) -> str:
-    """Say how many entries of a tensor are NaN or infinite, for an error message."""
+    """Count the NaN and infinite entries of a tensor, for an error message."""
     return f"{int(x.isnan().sum())} NaN and {int(x.isinf().sum())} infinite of {x.numel()} entries"
 
 
 def find_missing(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which lengths ``(…, n)`` are zero up to rounding, and their substitutes: the longest, or 1 where all are 0.
+    """Return which lengths ``(…, n)`` are zero up to rounding, and their substitute: the largest length, or 1 if all are 0.
 
-    A matrix with dependent columns has no direction there and no derivative. The maps complete the basis and
-    differentiate as though the added direction had the length of the longest: finite, and training moves away from it.
+    At a matrix with linearly dependent columns the maps are not differentiable. They add directions to complete the basis
+    and differentiate as if each added direction had the largest length. The gradient is then finite, and training moves
+    away from such matrices.
     """
     longest = lengths.amax(-1, keepdim=True)
     rounding = 4 * lengths.shape[-1] * torch.finfo(lengths.dtype).eps
-    # below 1e-20 a slope of 1/length would leave the range of float32
+    # below 1e-20, a gradient of 1/length would leave the range of float32
     return lengths <= (rounding * longest).clamp_min(1e-20), torch.where(longest > 1e-20, longest, 1)

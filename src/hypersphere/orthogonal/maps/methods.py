@@ -1,4 +1,4 @@
-"""The methods by name, and the conversion of any other map."""
+"""The training methods by name, and the conversion of other maps."""
 
 import copy
 import functools
@@ -28,7 +28,7 @@ METHODS: dict[str, Callable[[], Map]] = {
 
 
 def as_map(method: MapLike) -> Map:
-    """Return a fresh :class:`Map` for a name, one of the functions here, a map, its class, or any callable on square matrices.
+    """Return a new :class:`Map` for a name, a function of this package, a map, a map class or another callable.
 
     >>> as_map("cayley"), as_map(torch.matrix_exp).start(torch.empty(2, 2))
     (Cayley(), tensor([[0., 0.],
@@ -44,5 +44,5 @@ def as_map(method: MapLike) -> Map:
         )
     if isinstance(method, Map):
         return copy.deepcopy(method)
-    twins = (twin for twin in METHODS.values() if getattr(twin, "function", None) is method)
-    return next(twins, functools.partial(CustomMap, copy.deepcopy(method)))()
+    wrappers = (kind for kind in METHODS.values() if getattr(kind, "function", None) is method)
+    return next(wrappers, functools.partial(CustomMap, copy.deepcopy(method)))()

@@ -1,4 +1,4 @@
-"""Newton–Schulz iteration: the polar factor by matrix products alone."""
+"""Newton–Schulz iteration, which computes the polar factor by matrix products only."""
 
 from typing import Any
 
@@ -8,30 +8,31 @@ from torch import Tensor
 
 from .map_precision import disable_autocast, find_missing, refuse_second_order, without_autocast
 
-# Coefficients of σ, σ³, σ⁵, each the polynomial nearest to 1 in the largest error on an interval of singular values, by a
-# linear program on a grid. Intervals after the first are 1 % wider than the values that the step before leaves, so that
-# rounding cannot leave them.
-_FIRST = (8.2600, -23.8804, 17.3436)  # [0.004, 1] → [0.03, 1.97]; smaller ones are multiplied by 8.3
-_LAST = (  # [0.03, 2] → [0.12, 1.88] → [0.39, 1.61] → [0.84, 1.16] → 1 ± 0.003; the first by 3.9, as often as needed
+# Coefficients of σ, σ³ and σ⁵. Each polynomial minimizes the largest deviation from 1 on an interval of singular values
+# (a linear program on a grid). Every interval after the first is 1 % wider than the result of the previous step, so that
+# rounding cannot leave it.
+_FIRST_COEFFICIENTS = (8.2600, -23.8804, 17.3436)  # [0.004, 1] → [0.03, 1.97]; smaller values are multiplied by 8.3
+# [0.03, 2] → [0.12, 1.88] → [0.39, 1.61] → [0.84, 1.16] → 1 ± 0.003; the first step, repeated as needed, scales by 3.9
+_LAST_COEFFICIENTS = (
     (3.9125, -2.7748, 0.5010),
     (3.3874, -2.4923, 0.4948),
     (2.3835, -1.7173, 0.4118),
     (1.8944, -1.2613, 0.3675),
 )
-_MAX_FIRST_STEPS = 8  # repetitions of the first step, which together scale by a factor of 5·10⁴
+_MAX_FIRST_STEPS = 8  # limit of the repetitions, which together scale by 5·10⁴
 
 
 @disable_autocast
 def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tensor, "*batch n n"]:
-    r"""Return the limit of X ← X(3I − XᵀX)/2, which is :func:`~hypersphere.orthogonal.lowdin` of a non-singular x.
+    r"""Return the limit of X ← X(3I − XᵀX)/2, which equals :func:`~hypersphere.orthogonal.lowdin` for a non-singular x.
 
-    The cubic step alone multiplies a small singular value by 1.5. Steps X ← X(aI + bG + cG²) with G = XᵀX go before it,
-    whose coefficients are the best for the singular values that are left and multiply small ones by 8.3, then by 3.9 until
-    a Cholesky factorization says that all are large enough. At most ``steps`` steps of all kinds, fewer once XᵀX is the
-    identity to rounding: 20 do for a condition of 10⁷, and a random matrix takes about 10. A singular direction stays
-    where it is: zero.
+    A cubic step multiplies a small singular value by only 1.5. It is therefore preceded by steps X ← X(aI + bG + cG²)
+    with G = XᵀX and optimal coefficients for the remaining range of singular values. They multiply small singular values
+    by 8.3 once, then by 3.9 until a Cholesky factorization shows that all are large enough. The total number of steps is
+    at most ``steps``; the iteration ends early if XᵀX is the identity up to rounding. 20 steps suffice for a condition
+    number of 10⁷, and a random matrix needs about 10. A singular value of zero stays zero.
 
-    The gradient is that of the limit, whatever the number of steps: with H = RᵀX = VΣVᵀ it is that of Löwdin's map.
+    The gradient is that of the limit for any number of steps. With H = RᵀX = VΣVᵀ it is the gradient of Löwdin's map.
 
     >>> newton_schulz(torch.tensor([[0.0, -2.0], [3.0, 0.0]])).round(decimals=5)
     tensor([[ 0., -1.],
@@ -43,24 +44,30 @@ def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tens
 
 
 def polish(x: Tensor, steps: int) -> Tensor:
-    """Make steps of the cubic iteration alone, for matrices with singular values below √3; two steps restore a nearly orthogonal one."""
+    """Make cubic steps, for singular values below √3. Two steps restore a nearly orthogonal matrix."""
     for _ in range(steps):
         x = 1.5 * x - 0.5 * (x @ (x.mT @ x))
     return x
 
 
 def polar_gradient(w: Tensor, sigma: Tensor, vh: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient of X for that of WVᵀ, X = WΣVᵀ: W·[(K − Kᵀ)/(σ_i + σ_j)]·Vᵀ with K = WᵀGV."""
+    """Return the gradient of X = WΣVᵀ from the gradient G of WVᵀ: W·[(K − Kᵀ)/(σ_i + σ_j)]·Vᵀ with K = WᵀGV."""
     k = w.mT @ gradient @ vh.mT
     return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh
 
 
 class _NewtonSchulz(torch.autograd.Function):
+    """R = lim X ← X(3I − XᵀX)/2, computed after a division by the largest entry of X.
+
+    The backward pass computes the gradient of the polar factor by :func:`polar_gradient` instead of differentiating the
+    steps. The symmetric factor H = RᵀX = VΣVᵀ provides the singular vectors and values: X = (RV)ΣVᵀ.
+    """
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, steps: int) -> Tensor:
         largest = x.abs().amax((-2, -1), keepdim=True)
         scaled = x / torch.where(largest > 0, largest, 1)
-        result = _limit(scaled, steps)
+        result = _iterate(scaled, steps)
         ctx.save_for_backward(scaled, result, largest)
         return result
 
@@ -69,27 +76,27 @@ class _NewtonSchulz(torch.autograd.Function):
         scaled, result, largest = ctx.saved_tensors
         refuse_second_order()
         with without_autocast(gradient):
-            half = result.mT @ scaled
-            sigma, v = torch.linalg.eigh((half + half.mT) / 2)
+            h = result.mT @ scaled
+            sigma, v = torch.linalg.eigh((h + h.mT) / 2)
             absent, instead = find_missing(sigma)
             sigma = torch.where(absent, instead, sigma)
             return polar_gradient(result @ v, sigma, v.mT, gradient) / torch.where(largest > 0, largest, 1), None
 
 
-def _limit(x: Tensor, steps: int) -> Tensor:
+def _iterate(x: Tensor, steps: int) -> Tensor:
     shape, eye = x.shape, torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     x = x.reshape(-1, *shape[-2:])
     gram = x.mT @ x
     square = gram @ gram
-    scale = torch.linalg.matrix_norm(square, keepdim=True).sqrt()  # ‖G²‖_F is σ₁⁴ or a little more
+    scale = torch.linalg.matrix_norm(square, keepdim=True).sqrt()  # ‖G²‖_F ≥ σ₁⁴, and only slightly larger
     scale = torch.where(scale > 0, scale, 1)
-    x, done = _quintic(x / scale.sqrt(), gram / scale, square / scale**2, _FIRST), 1
-    last = 0
-    while done < steps and last < len(_LAST):
+    x, done = _apply_quintic_step(x / scale.sqrt(), gram / scale, square / scale**2, _FIRST_COEFFICIENTS), 1
+    last_steps = 0
+    while done < steps and last_steps < len(_LAST_COEFFICIENTS):
         gram = x.mT @ x
-        ready = last > 0 or done > _MAX_FIRST_STEPS or _all_large(gram, eye)
-        x = _quintic(x, gram, gram @ gram, _LAST[last])
-        last, done = last + ready, done + 1
+        all_large = last_steps > 0 or done > _MAX_FIRST_STEPS or _are_all_large(gram, eye)
+        x = _apply_quintic_step(x, gram, gram @ gram, _LAST_COEFFICIENTS[last_steps])
+        last_steps, done = last_steps + all_large, done + 1
     for _ in range(done, steps):
         gram = x.mT @ x
         x = torch.baddbmm(x, x, gram, beta=1.5, alpha=-0.5)
@@ -98,13 +105,13 @@ def _limit(x: Tensor, steps: int) -> Tensor:
     return x.reshape(shape)
 
 
-def _quintic(x: Tensor, gram: Tensor, square: Tensor, coefficients: tuple[float, float, float]) -> Tensor:
+def _apply_quintic_step(x: Tensor, gram: Tensor, square: Tensor, coefficients: tuple[float, float, float]) -> Tensor:
     a, b, c = coefficients
     return torch.baddbmm(x, x, torch.add(b * gram, square, alpha=c), beta=a)
 
 
-def _all_large(gram: Tensor, eye: Tensor) -> bool:
-    """Return whether all singular values exceed 0.03; False in a compiled graph, which has no values."""
+def _are_all_large(gram: Tensor, eye: Tensor) -> bool:
+    """Return whether all singular values exceed 0.03; False while compiling, because a graph has no values."""
     if torch.compiler.is_compiling():
         return False
     return bool((torch.linalg.cholesky_ex(gram - 0.03**2 * eye).info == 0).all())

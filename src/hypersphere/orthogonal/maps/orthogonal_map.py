@@ -1,4 +1,4 @@
-"""The interface of maps from a free square matrix to the matrix R that acts on a layer's neurons."""
+"""The interface of maps from an unconstrained square matrix X to the matrix R that rotates the neurons of a layer."""
 
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
@@ -22,10 +22,11 @@ Method: TypeAlias = Literal[
 
 
 class Map(nn.Module):
-    """A map from a free matrix X to R; a new one defines ``forward`` and overrides what else differs.
+    """A map from an unconstrained square matrix X to R.
 
-    ``forward(raw)`` is R; ``act(raw, rows)`` is R v for every row v, and may avoid R or, for a nonlinear T(v) (F.35),
-    may not have one. ``identity`` and ``start`` give the X that training begins from.
+    A subclass defines ``forward(raw)``, which returns R, and overrides other methods where it differs. ``act(raw, rows)``
+    returns R v for every row v. It may avoid computing R, or implement a nonlinear T(v) (F.35) that has no R.
+    ``identity``, ``start`` and ``normal`` return initial values of X.
 
     >>> class Polar(Map):
     ...     orthogonal = True
@@ -35,11 +36,11 @@ class Map(nn.Module):
     torch.Size([1, 2])
     """
 
-    function: ClassVar[Callable[..., Tensor] | None] = None  # the pure function that this is the twin of
+    function: ClassVar[Callable[..., Tensor] | None] = None  # the pure function that this class wraps
     orthogonal: ClassVar[bool] = False
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return R for X."""
+        """Return R for X = ``raw``."""
         raise TypeError(f"{type(self).__name__} must define forward(raw)")
 
     def act(
@@ -49,7 +50,7 @@ class Map(nn.Module):
         return rows @ self(raw).mT
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return an X of the same shape with R = I: the identity matrix or 0."""
+        """Return an X of the same shape with R = I. The identity matrix and 0 are tried."""
         eye = torch.eye(raw.shape[-1], dtype=raw.dtype, device=raw.device).expand(raw.shape)
         for candidate in (eye, torch.zeros_like(raw)):
             with torch.no_grad():
@@ -62,51 +63,51 @@ class Map(nn.Module):
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Return the X that training usually starts from: that of the identity unless a method overrides it."""
+        """Return the usual initial X, by default the X with R = I."""
         return self.identity(raw)
 
     def normal(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Return standard normal entries, from which Liu (2020, 7.5.3 and F.3) starts every method."""
+        """Return an X with entries from N(0, 1), the initialization of all methods in Liu (2020), 7.5.3 and F.3."""
         return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
 
     def freedom(self, n: int) -> int:
-        """Return the dimension of the set that R moves in."""
+        """Return the dimension of the set of possible R."""
         return n * (n - 1) // 2 if self.orthogonal else n * n
 
 
-# A real union, not a quoted one: settings resolve it to know that a map may be given on the command line.
+# Not a quoted annotation, because settings resolve this union to accept a map on the command line.
 MapLike: TypeAlias = Method | Map | type[Map] | Callable[[Tensor], Tensor]
 
 
 class Unrolled(Map):
-    """A method that orthogonalizes X itself; it starts from N(0, 1) (7.5.3, F.3)."""
+    """A method that orthogonalizes X; its usual initial X has entries from N(0, 1) (7.5.3, F.3)."""
 
     orthogonal = True
 
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Return standard normal entries."""
+        """Return an X with entries from N(0, 1)."""
         return self.normal(raw, generator)
 
 
 class CustomMap(Map):
-    """A user's own map, a callable on ``(…, n, n)``; a module keeps its parameters."""
+    """A user-defined map, given as a callable on ``(…, n, n)``. The parameters of a module are trained as well."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()
         self.map = function
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return the value of the callable for X."""
+        """Return the result of the callable for X."""
         return self.map(raw)
 
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Return X of the identity if I or 0 gives it, otherwise N(0, 1)."""
+        """Return I or 0 if the callable maps it to the identity, otherwise entries from N(0, 1)."""
         try:
             return self.identity(raw)
         except ValueError:
@@ -114,9 +115,10 @@ class CustomMap(Map):
 
 
 class Free(Map):
-    """R = X: trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6), or freely (UPT, 7.5.1).
+    """The map R = X, trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6) or freely (UPT, 7.5.1).
 
-    ``by`` says what keeps R orthogonal: ``"ogd"``, ``"regularized"``, or nothing, ``"unconstrained"``.
+    Args:
+        by: How R is kept orthogonal: ``"ogd"``, ``"regularized"`` or, if it is not, ``"unconstrained"``.
 
     >>> Free("ogd").freedom(4), Free("unconstrained").freedom(4)
     (6, 16)
@@ -129,26 +131,26 @@ class Free(Map):
         self.by = by
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return X itself."""
+        """Return X."""
         return raw
 
     def normal(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Return standard normal entries; for OGD, which needs an orthogonal start, their orthogonal factor."""
+        """Return an X with entries from N(0, 1), orthogonalized for OGD, which must start from an orthogonal matrix."""
         x = super().normal(raw, generator)
-        return _random(x) if self.by == "ogd" else x
+        return _orthogonalize_gaussian(x) if self.by == "ogd" else x
 
     def freedom(self, n: int) -> int:
-        """Return n(n − 1)/2 if the optimizer keeps R orthogonal, otherwise n²."""
+        """Return n(n − 1)/2 for OGD, otherwise n²."""
         return n * (n - 1) // 2 if self.by == "ogd" else n * n
 
     def extra_repr(self) -> str:
-        """Describe what keeps R orthogonal."""
+        """Describe how R is kept orthogonal."""
         return f"by={self.by!r}"
 
 
-def _random(x: Tensor) -> Tensor:
-    """Return the orthogonal factor of a Gaussian matrix, with the signs that make it uniform among orthogonal matrices."""
+def _orthogonalize_gaussian(x: Tensor) -> Tensor:
+    """Return the Q of a Gaussian matrix x = QR with positive diagonal of R, which is a uniform random orthogonal matrix."""
     q, r = torch.linalg.qr(x)
     return q * torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(x.dtype).unsqueeze(-2)

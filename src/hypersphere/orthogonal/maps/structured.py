@@ -1,18 +1,18 @@
-"""Matrices that are not orthogonal but have another structure (generalized OPT, F.6)."""
+"""Maps to matrices with a structure other than orthogonality (generalized OPT, F.6)."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import skew
+from .map_precision import get_skew_part
 from .orthogonal_map import Map
 
 
 class SymmetricPositive(Map):
-    r"""R = LLᵀ, symmetric positive definite: every neuron stays within π/2 of where it was, vᵀRv > 0 (F.6).
+    r"""R = LLᵀ, symmetric positive definite (F.6). Every neuron changes its direction by less than π/2, because vᵀRv > 0.
 
-    L is lower triangular with the exponential of X's diagonal on its own, so that R cannot become singular;
-    X = 0 is the identity, where weight decay pulls.
+    L is the strictly lower triangle of X plus the exponential of its diagonal, so that R cannot become singular. X = 0
+    gives the identity, to which weight decay pulls.
 
     >>> SymmetricPositive()(torch.tensor([[0.0, 9.0], [1.0, 0.0]]))
     tensor([[1., 1.],
@@ -25,12 +25,12 @@ class SymmetricPositive(Map):
         return lower @ lower.mT
 
     def freedom(self, n: int) -> int:
-        """n(n + 1)/2."""
+        """Return n(n + 1)/2."""
         return n * (n + 1) // 2
 
 
 class Triangular(Map):
-    """R = the lower (or upper) triangle of X (F.6); it starts from the identity.
+    """R = lower (or upper) triangle of X (F.6), initialized with the identity.
 
     >>> Triangular(upper=True)(torch.ones(2, 2))
     tensor([[1., 1.],
@@ -46,16 +46,16 @@ class Triangular(Map):
         return raw.triu() if self.upper else raw.tril()
 
     def freedom(self, n: int) -> int:
-        """n(n + 1)/2."""
+        """Return n(n + 1)/2."""
         return n * (n + 1) // 2
 
     def extra_repr(self) -> str:
-        """Which triangle."""
+        """Describe the triangle."""
         return f"upper={self.upper}"
 
 
 class Banded(Map):
-    """R = X within ``width`` of the diagonal, 0 elsewhere (F.6); it starts from the identity.
+    """R = X within ``width`` of the diagonal and 0 elsewhere (F.6), initialized with the identity.
 
     >>> Banded(1)(torch.ones(3, 3))
     tensor([[1., 1., 0.],
@@ -74,7 +74,7 @@ class Banded(Map):
         return raw.tril(self.width).triu(-self.width)
 
     def freedom(self, n: int) -> int:
-        """The number of entries in the band."""
+        """Return the number of entries in the band."""
         w = min(self.width, n - 1)
         return n + w * (2 * n - w - 1)
 
@@ -84,7 +84,7 @@ class Banded(Map):
 
 
 class Symmetric(Map):
-    """R = (X + Xᵀ)/2, the symmetric part of X (F.6); it starts from the identity.
+    """R = (X + Xᵀ)/2, the symmetric part of X (F.6), initialized with the identity.
 
     >>> Symmetric()(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
     tensor([[1., 1.],
@@ -96,15 +96,15 @@ class Symmetric(Map):
         return (raw + raw.mT) / 2
 
     def freedom(self, n: int) -> int:
-        """n(n + 1)/2."""
+        """Return n(n + 1)/2."""
         return n * (n + 1) // 2
 
 
 class Skew(Map):
-    """R = (X − Xᵀ)/2, the skew-symmetric part of X (F.6): every neuron is turned by a right angle, vᵀRv = 0.
+    """R = (X − Xᵀ)/2, the skew-symmetric part of X (F.6). Every neuron becomes orthogonal to itself, because vᵀRv = 0.
 
-    No X gives the identity, so ``start="identity"`` is refused; the usual start is X from N(0, 2/n), with which R keeps
-    the length of a neuron on average. For odd n every such R is singular.
+    No X gives the identity, so ``start="identity"`` raises an error. The usual initial X has entries from N(0, 2/n), with
+    which R preserves the expected squared length of a neuron. For odd n every R is singular.
 
     >>> Skew()(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
     tensor([[ 0.,  1.],
@@ -113,21 +113,21 @@ class Skew(Map):
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
         """Return the skew-symmetric part."""
-        return skew(raw)
+        return get_skew_part(raw)
 
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Draw entries from N(0, 2/n)."""
+        """Return an X with entries from N(0, 2/n)."""
         return self.normal(raw, generator) * (2 / raw.shape[-1]) ** 0.5
 
     def freedom(self, n: int) -> int:
-        """n(n − 1)/2."""
+        """Return n(n − 1)/2."""
         return n * (n - 1) // 2
 
 
 class Hessenberg(Map):
-    """R = X with zeros below the first subdiagonal, or above the first superdiagonal (F.6); it starts from the identity.
+    """R = X with zeros below the first subdiagonal, or above the first superdiagonal (F.6), initialized with the identity.
 
     >>> Hessenberg()(torch.ones(3, 3))
     tensor([[1., 1., 1.],
@@ -140,13 +140,13 @@ class Hessenberg(Map):
         self.upper = upper
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return the triangle and one more diagonal."""
+        """Return the triangle and one additional diagonal."""
         return raw.triu(-1) if self.upper else raw.tril(1)
 
     def freedom(self, n: int) -> int:
-        """n(n + 1)/2 + n − 1."""
+        """Return n(n + 1)/2 + n − 1."""
         return n * (n + 1) // 2 + n - 1
 
     def extra_repr(self) -> str:
-        """Which triangle."""
+        """Describe the triangle."""
         return f"upper={self.upper}"

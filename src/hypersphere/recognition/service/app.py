@@ -13,7 +13,7 @@ from torch import Tensor
 from ... import __version__
 from ...geometry import cosine
 from ..calibration import Calibration
-from ..gallery import Identification
+from ..gallery_results import Identification
 from .bearer_keys import BearerKeys
 from .errors import RequestError, handle_http_error, handle_invalid_form
 from .middleware import RequestMiddleware

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..calibration import Calibration
-from ..gallery import Gallery, Identification, check_templates
+from ..gallery import Gallery, check_templates
+from ..gallery_results import Identification
 from ..stores import UncertainCommitError, is_server, normalize_name
 from .errors import RequestError
 

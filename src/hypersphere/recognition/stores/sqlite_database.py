@@ -110,8 +110,14 @@ def write_meta(db: sqlite3.Connection, key: str, value: object) -> None:
 
 
 @contextmanager
-def transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """Run a transaction: all or nothing. An error of SQLite becomes an ``OSError`` that says what it was."""
+def transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE", kind: str = "gallery") -> Iterator[None]:
+    """Run a transaction, and roll it back if an exception is raised. An SQLite error becomes an ``OSError``.
+
+    Args:
+        db: The database.
+        begin: ``BEGIN IMMEDIATE`` takes the write lock at once, ``BEGIN`` only reads a consistent snapshot.
+        kind: The content of the database, for the message.
+    """
     try:
         db.execute(begin)
         try:
@@ -124,7 +130,7 @@ def transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
     except sqlite3.Error as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
-        raise OSError(f"the gallery cannot be used: {error}") from error
+        raise OSError(f"the {kind} cannot be used: {error}") from error
 
 
 def _uri(path: Path, readonly: bool) -> str:

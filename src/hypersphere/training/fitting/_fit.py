@@ -443,6 +443,8 @@ def _measure_baselines(
     rows = first_identities(held_out.labels, MAX_PICTURES)
     known = first_identities(splits.exact.labels, MAX_TRAINING_PICTURES)
     pictures, labels = splits.exact.batch(known)
+    if isinstance(splits.exact, WindowSamples):  # simple methods are fitted to all windows of recordings
+        pictures, labels = splits.exact.list_all_windows(known)
     origin = settings.start or settings.weights
     named = {"the network before training" if origin is None else f"{origin} before training": before}
     if isinstance(plan.preprocessing, AudioPreprocessing) and isinstance(splits.measured, WindowSamples):

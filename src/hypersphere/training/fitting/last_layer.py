@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -18,12 +18,13 @@ from ...evaluation import (
     compare_embedders,
     discriminant,
     fit_descriptors,
+    roc_curve,
 )
 from ...geometry import normalize
 from ...models import Descriptors, Joined, WithDiscriminant
 from ...recognition import Embedder, extract_features
 from ...recognition.baselines import first_identities
-from ..datasets import Samples, embed_with, read_samples
+from ..datasets import Samples, WindowSamples, embed_with, mean_directions, read_samples
 from .choices import Choice
 
 SHRINKS = (0.03, 0.1, 0.3, 1.0)  # of the discriminant; larger ones trust few training pictures less
@@ -33,6 +34,13 @@ MAX_TRAINING_PICTURES = 20_000  # above, a network needs no descriptors beside i
 WEIGHTS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0)  # shares of the network's cosine beside that of descriptors
 USUAL_WEIGHT = 0.3  # best over several kinds of small sets (docs/log/fit.md)
 SPECTRAL = ("row statistics", "row covariances")  # descriptors that do not depend on what is said when
+# Descriptors beside a pretrained network of voices. A microphone multiplies each band by a constant, which adds a constant to
+# its logarithm: it changes the mean of the band, but not the covariances.
+MICROPHONE_FREE = ("row covariances",)
+VOICE_WEIGHT = 0.8  # of a pretrained network of voices beside descriptors (docs/log/voices.md)
+FOLDS = 3  # of identities, to compare embedders by cross-validation
+MIN_PER_FOLD = 2  # identities
+MAX_RECORDINGS = 1500  # that descriptors beside a pretrained network are fitted to
 MIN_SIDE = 8  # pixels of pictures that have descriptors
 MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are not mirrored
 
@@ -84,12 +92,93 @@ def join_networks(embedders: Sequence[Embedder], train: Samples) -> Embedder:
 
 
 def _refine_pretrained(embedder: Embedder, train: Samples, selection: Samples | None) -> tuple[Embedder, list[Choice]]:
-    """Choose the last layer of a pretrained network; it gets no descriptors, and a last layer only with evidence."""
+    """Choose the last layer of a pretrained network and, for recordings, descriptors beside it, both only with evidence."""
     if selection is None:
         why = "so few identities cannot tell whether a linear discriminant helps: the pretrained features stay as they are"
-        return embedder, [Choice("last_layer", "none", why)]
-    embedder, choice = choose_last_layer(embedder, train, selection, pretrained=True)
-    return embedder, [choice]
+        choices = [Choice("last_layer", "none", why)]
+    else:
+        embedder, choice = choose_last_layer(embedder, train, selection, pretrained=True)
+        choices = [choice]
+    if isinstance(train, WindowSamples):
+        embedder, choice = join_voice_descriptors(embedder, [train] if selection is None else [train, selection])
+        choices.append(choice)
+    return embedder, choices
+
+
+def join_voice_descriptors(embedder: Embedder, known: Sequence[Samples]) -> tuple[Embedder, Choice]:
+    """Put covariances of log-mel bands beside a pretrained network of voices if cross-validation over identities says so.
+
+    The identities are divided into three folds. Descriptors fitted to two folds are joined to the network and measured on the
+    third, beside the network alone. If the network was tuned on these identities, its EER is too low, so that descriptors are
+    joined less often. The final fit is to all identities.
+
+    Args:
+        embedder: The pretrained embedder.
+        known: Samples of identities that are not those of the report; the parts have no identity in common.
+
+    Returns:
+        The embedder, joined with descriptors or as it was, and the choice with its reason.
+    """
+    spectra, features, owner, labels = _read_voices(embedder, known)
+    names = labels.unique()
+    if len(names) < FOLDS * MIN_PER_FOLD or not _can_discriminate(labels):
+        why = f"{len(names)} identities are too few to see whether descriptors of the spectrum help"
+        return embedder, Choice("descriptors", "none", why)
+    scores: list[tuple[Tensor, ...]] = []
+    for i in range(FOLDS):
+        tested = torch.isin(labels, names[i::FOLDS])
+        inside = tested[owner]
+        if not _can_discriminate(labels[~tested]) or not _can_discriminate(labels[tested]):
+            continue
+        fitted = _fit_voices(embedder, spectra[~inside], labels[owner[~inside]])
+        with torch.no_grad():
+            described = torch.cat([fitted.network(part) for part in spectra[inside].split(256)])
+        mine, place = labels[tested], torch.unique(owner[inside], return_inverse=True)[1]
+        first, second = torch.triu_indices(len(mine), len(mine), 1)
+        alone = mean_directions(features[inside], place, len(mine))
+        both = mean_directions(_weigh_sides(features[inside], described, VOICE_WEIGHT), place, len(mine))
+        pairs = [(x[first] * x[second]).sum(1) for x in (alone, both)]
+        scores.append((*pairs, mine[first] == mine[second]))
+    if not scores:
+        return embedder, Choice("descriptors", "none", "too few identities have several recordings")
+    alone, both, same = (torch.cat(parts) for parts in zip(*scores, strict=True))
+    eers = [float(roc_curve(part, same).eer) for part in (alone, both)]
+    why = (
+        f"with covariances of bands the EER of {len(names)} identities, each left out of the fit in turn, is "
+        f"{100 * eers[1]:.3g} %, without {100 * eers[0]:.3g} %"
+    )
+    if eers[1] >= eers[0]:
+        return embedder, Choice("descriptors", "none", why)
+    fitted = _fit_voices(embedder, spectra, labels[owner])
+    joined = _join([embedder], [features.new_zeros(features.shape[1])], fitted.network, VOICE_WEIGHT)
+    return joined, Choice("descriptors", f"row covariances, {1 - VOICE_WEIGHT:.2g} of the cosine", why)
+
+
+def _read_voices(embedder: Embedder, known: Sequence[Samples]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return spectra and directions of all windows, the recording of each window, and the identity of each recording."""
+    spectra, features, owners, labels = [], [], [], []
+    count = identities = 0
+    for samples in known:
+        rows = first_identities(samples.labels, MAX_RECORDINGS // len(known))
+        inputs, owner = _inputs(embedder, samples, rows)
+        spectra.append(inputs)
+        with torch.no_grad():
+            found = [embedder.of_inputs(part.to(embedder.device)).cpu() for part in inputs.split(64)]
+        features.append(normalize(torch.cat(found)))
+        owners.append(owner + count)
+        labels.append(samples.labels[rows] + identities)
+        count, identities = count + len(rows), identities + len(samples.classes)
+    return torch.cat(spectra), torch.cat(features), torch.cat(owners), torch.cat(labels)
+
+
+def _fit_voices(embedder: Embedder, spectra: Tensor, labels: Tensor) -> FittedDescriptors:
+    preprocessing = cast(AudioPreprocessing, embedder.preprocessing)
+    return fit_descriptors(spectra[:, None], labels, names=MICROPHONE_FREE, logarithm=not preprocessing.logarithm)
+
+
+def _weigh_sides(first: Tensor, second: Tensor, weight: float) -> Tensor:
+    """Return features whose cosine is a weighted mean: ``weight`` of the first directions, the rest of the second."""
+    return torch.cat([math.sqrt(weight) * first, math.sqrt(1 - weight) * second], 1)
 
 
 def choose_last_layer(
@@ -169,8 +258,9 @@ def join_descriptors(
         further: Embedders with other networks. All networks share the weight equally.
     """
     whole = join_networks([embedder, *further], train)
-    known = first_identities(train.labels, MAX_DESCRIBED)
-    inputs, labels = _inputs(embedder, train, known), train.labels[known]
+    known = first_identities(train.labels, MAX_DESCRIBED // _windows_per_sample(train))
+    inputs, owner = _inputs(embedder, train, known)
+    labels = train.labels[known][owner]
     obstacle = _find_obstacle(inputs, labels, len(train))
     if obstacle is not None:
         return whole, Choice("descriptors", "none", obstacle)
@@ -189,8 +279,9 @@ def join_descriptors(
             f"{'the first network' if further else 'the network'} alone, "
             f"{100 * eers[0.0]:.3g} % with descriptors alone and {100 * eers[weight]:.3g} % with this weight"
         )
-        every = torch.cat([inputs, _inputs(embedder, selection, torch.arange(len(selection)))])
-        whose = torch.cat([labels, selection.labels + int(labels.max()) + 1])
+        others, owner = _inputs(embedder, selection, torch.arange(len(selection)))
+        every = torch.cat([inputs, others])
+        whose = torch.cat([labels, selection.labels[owner] + int(labels.max()) + 1])
         if weight < 1:
             pictures = every if every.ndim == 4 else every[:, None]
             fitted = fit_descriptors(pictures, whose, names=names, mirror=fitted.mirrored)
@@ -236,13 +327,14 @@ def _measure_weights(
     rows = torch.arange(len(selection))
     views: list[tuple[Tensor, Tensor]] = []
     for mirror in (False, True) if embedder.preprocessing.mirror else (False,):
-        inputs = _inputs(embedder, selection, rows, mirror)
+        inputs, owner = _inputs(embedder, selection, rows, mirror)
         with torch.no_grad():
             described = torch.cat([fitted.network(part.to(center.device)) for part in inputs.split(128)])
+        described = mean_directions(described, owner, len(selection))
         views.append((normalize(_directions(embedder, selection, rows, mirror) - center), described))
     eers = {}
     for weight in WEIGHTS:
-        parts = [part for net, other in views for part in (math.sqrt(weight) * net, math.sqrt(1 - weight) * other)]
+        parts = [_weigh_sides(net, other, weight) for net, other in views]
         eers[weight] = _eer(torch.cat(parts, 1), selection.labels)
     return eers
 
@@ -256,7 +348,9 @@ def _join(
     calls = [embedder.call for embedder in embedders]
     dims, weights = [len(center) for center in centers], [weight / len(embedders)] * len(embedders)
     if described is not None:
-        arguments = {name: getattr(described, name) for name in ("in_channels", "input_size", "dims", "filters")}
+        arguments = {
+            name: getattr(described, name) for name in ("in_channels", "input_size", "dims", "filters", "logarithm")
+        }
         call = Call(Descriptors, {**arguments, "weights": described.shares})
         if weight == 0:
             return Embedder(described, first.preprocessing, call, first.card)
@@ -269,11 +363,17 @@ def _join(
     return Embedder(network, first.preprocessing, whole, first.card)
 
 
-def _inputs(embedder: Embedder, samples: Samples, rows: Int[Tensor, "k"], mirror: bool = False) -> Tensor:
-    """Return samples as inputs of the network."""
-    parts = [embedder.preprocessing.normalize(samples.batch(part)[0]).float().cpu() for part in rows.split(256)]
-    inputs = torch.cat(parts)
-    return inputs.flip(-1) if mirror else inputs
+def _inputs(
+    embedder: Embedder, samples: Samples, rows: Int[Tensor, "k"], mirror: bool = False
+) -> tuple[Tensor, Int[Tensor, "m"]]:
+    """Return samples as inputs of the network, all windows of each, and the place in ``rows`` of each input."""
+    prepare = embedder.preprocessing.normalize
+    if not isinstance(samples, WindowSamples):
+        inputs = torch.cat([prepare(samples.batch(part)[0]).float().cpu() for part in rows.split(256)])
+        return inputs.flip(-1) if mirror else inputs, torch.arange(len(rows))
+    windows = samples.list_windows(rows)
+    inputs = torch.cat([prepare(part).float().cpu() for part in torch.cat(windows).split(256)])
+    return inputs, torch.arange(len(rows)).repeat_interleave(torch.tensor([len(part) for part in windows]))
 
 
 def _append(embedder: Embedder, layer: torch.nn.Linear) -> Embedder:
@@ -305,6 +405,11 @@ def _can_mirror(embedder: Embedder) -> bool:
     """Return whether mirror images are tried, which excludes long pictures such as spectra."""
     shape = embedder.preprocessing.shape
     return len(shape) == 3 and max(shape[1:]) < MIN_ELONGATION * min(shape[1:])
+
+
+def _windows_per_sample(samples: Samples) -> int:
+    """Return the mean number of windows, rounded up."""
+    return math.ceil(sum(map(len, samples.windows)) / len(samples)) if isinstance(samples, WindowSamples) else 1
 
 
 def _can_discriminate(labels: Int[Tensor, "n"]) -> bool:

@@ -310,9 +310,8 @@ def split_prepared(
 
     known, held_out = gather(division.train), gather(division.measured)
     measured = held_out if preprocessing.averages_windows else held_out.with_central_windows()
-    each = torch.tensor([len(windows) for windows in known.windows])
-    exact = InMemory(torch.cat(known.windows), known.labels.repeat_interleave(each), known.classes)
-    train = exact
+    train: Samples = InMemory(*known.list_all_windows(), known.classes)
+    exact = known if preprocessing.averages_windows else train
     if crops and isinstance(preprocessing, AudioPreprocessing):
         train = cut_training_windows(source.part(division.train), preprocessing)
     chosen = division.measured if selection is None or not len(selection) else selection

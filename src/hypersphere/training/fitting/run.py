@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ... import plots
 from ...data import AudioPreprocessing, DataError, InMemory, Preprocessing, Record, Source
-from ...data.loader import ahead
+from ...data.loader import map_ahead
 from ...data.sources.source import OnError
 from ...evaluation import Baseline, OpenSetReport, open_set_report
 from ...files import checksum, write_atomically
@@ -269,7 +269,7 @@ def prepare_source(source: Source, preprocessing: Preprocessing, on_error: str) 
     unusable: dict[str, str] = {}
     size = 0
     blocks = torch.arange(len(source)).split(SAMPLES_PER_TASK)
-    for block in ahead(prepare, blocks, min(os.cpu_count() or 1, 4)):
+    for block in map_ahead(prepare, blocks, min(os.cpu_count() or 1, 4)):
         for found in block:
             position = len(kept) + len(unusable)
             if isinstance(found, Tensor):

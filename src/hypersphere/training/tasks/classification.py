@@ -22,7 +22,16 @@ from ...models.network import find_feature_dim, read_features
 from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
 from ..averaging import to_sphere
-from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples, classes_of, embed_with, is_stream, read_samples
+from ..datasets import (
+    NormalizeBatch,
+    Normalizer,
+    Samples,
+    as_samples,
+    count_classes,
+    embed_with,
+    is_stream,
+    read_samples,
+)
 from .task import Task, draw, feature_measures
 
 
@@ -84,7 +93,7 @@ class Classification(Task):
         if is_stream(train) and measured is None:
             raise ValueError("measured must be given where the training samples are iterated over")
         self.train_samples = train if is_stream(train) else as_samples(train, "train")
-        self.num_classes = classes_of(self.train_samples)
+        self.num_classes = count_classes(self.train_samples)
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
         self.itself = measured is None
         self.preprocessing, self.project_every = preprocessing, project_every
