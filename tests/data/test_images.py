@@ -15,8 +15,8 @@ from hypersphere.data.images import (
     MAX_JPEG_SCANS,
     convert_to_eight_bit,
     count_jpeg_scans,
+    crop_and_resize,
     decode_image,
-    fit,
     read_bytes,
     read_image,
     rotate_upright,
@@ -185,9 +185,9 @@ def test_endings_belong_to_formats():
 
 def test_fit_crops_the_centre_then_resizes():
     pixels = random(9, 7)
-    assert np.array_equal(np.asarray(fit(Image.fromarray(pixels), crop=3)), pixels[3:6, 2:5])
-    assert fit(Image.fromarray(pixels), size=5).size == (5, 5)
-    assert np.asarray(fit(Image.fromarray(np.full((8, 8), 9, np.uint8)), 6, 3)).tolist() == [[9] * 3] * 3
+    assert np.array_equal(np.asarray(crop_and_resize(Image.fromarray(pixels), crop=3)), pixels[3:6, 2:5])
+    assert crop_and_resize(Image.fromarray(pixels), size=5).size == (5, 5)
+    assert np.asarray(crop_and_resize(Image.fromarray(np.full((8, 8), 9, np.uint8)), 6, 3)).tolist() == [[9] * 3] * 3
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_fit_crops_the_centre_then_resizes():
 )
 def test_fit_refuses(crop, size, message):
     with pytest.raises(ValueError, match=message):
-        fit(Image.fromarray(random(9, 7)), crop, size)
+        crop_and_resize(Image.fromarray(random(9, 7)), crop, size)
 
 
 def progressive(scans, thumbnail=b""):

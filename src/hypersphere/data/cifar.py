@@ -103,7 +103,7 @@ def _read_sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
             raise folder.make_corrupt_error(path, f"rows of {image.width} pixels", "1024, one 32×32 image per row")
         rows.append(np.asarray(image).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).reshape(-1, _PIXELS))
     pixels = np.concatenate(rows)
-    path = folder.file(f"{split}_lables.json", f"{split}_check_labels.json")
+    path = folder.file(f"{split}_lables.json", f"{split}_labels.json")
     try:
         labels = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

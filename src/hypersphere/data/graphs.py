@@ -108,7 +108,7 @@ def _read_graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"],
 def _read_sparsity_pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     """Return row pointers and columns of a matrix in compressed row format, after checking them against its shape."""
     rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
-    pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_check_split"].astype(np.int64)
+    pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
     if (
         pointers.shape != (rows + 1,)
         or pointers[0] != 0
@@ -117,7 +117,7 @@ def _read_sparsity_pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.
     ):
         raise ValueError(f"{prefix}_indptr does not describe {rows} rows of {len(indices)} entries")
     if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
-        raise ValueError(f"{prefix}_check_split must lie in 0 … {columns - 1}")
+        raise ValueError(f"{prefix}_indices must lie in 0 … {columns - 1}")
     return pointers, indices
 
 

@@ -1,6 +1,6 @@
 """Decode image files from untrusted sources: named formats only, limits on bytes and pixels, one kind of error.
 
-Every file becomes an rotate_upright 8-bit gray or RGB image. The EXIF orientation is applied. Palettes, CMYK and other color spaces
+Every file becomes an upright 8-bit gray or RGB image. The EXIF orientation is applied. Palettes, CMYK and other color spaces
 become RGB, and transparent pixels are blended with white. Gray values of more than 8 bits are scaled by the range that the file
 declares (0 … 65535 for 16 bits). If a file declares none, as in 32-bit and float TIFF files, the smallest usual range that
 contains the values is used: 0 … 1 (float only), 0 … 255, 0 … 65535, 0 … 2³² − 1 (integers only).
@@ -54,7 +54,7 @@ def decode_image(
     max_pixels: int = MAX_PIXELS,
     seconds: float = MAX_DECODING_SECONDS,
 ) -> Any:
-    """Return the rotate_upright 8-bit PIL image in ``content`` in ``mode``; None keeps gray images gray and converts others to RGB.
+    """Return the upright 8-bit PIL image in ``content`` in ``mode``; None keeps gray images gray and converts others to RGB.
 
     Only ``formats`` are tried, so that a PostScript file never reaches an interpreter. The number of pixels, and ``shape`` =
     (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors. A picture
@@ -156,7 +156,7 @@ def count_jpeg_scans(content: bytes) -> int:
 
 
 def read_image(path: str | os.PathLike[str], mode: Literal["RGB", "L"] | None = None) -> Any:
-    """Return the rotate_upright 8-bit PIL image in a file; see :func:`decode_image`.
+    """Return the upright 8-bit PIL image in a file; see :func:`decode_image`.
 
     Raises:
         MissingDataError: If the file does not exist.

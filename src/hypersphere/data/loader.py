@@ -261,7 +261,7 @@ def map_ahead(work: Callable[[Task], Result], tasks: Iterable[Task], workers: in
         return
     waiting = iter(tasks)
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="hypersphere-map_ahead") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="hypersphere-loader") as pool:
         try:
             pending.extend(pool.submit(work, task) for task in islice(waiting, 2 * workers))
             while pending:

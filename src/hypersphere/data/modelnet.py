@@ -84,7 +84,7 @@ class ModelNet40(InMemory):
     """9,840 training (``train``) or 2,468 test shapes as the first ``points`` of 2,048 surface points, float32 (n, points, 3).
 
     Read from ``modelnet40/`` below a data root: the HDF5 files that ``{train,test}_files.txt`` lists, or ``{train,test}_points.npy``
-    and ``{train,test}_check_labels.npy``.
+    and ``{train,test}_labels.npy``.
 
     >>> shapes = ModelNet40(train=False, points=512)  # doctest: +SKIP
     >>> shapes.data.shape, len(shapes.classes)  # doctest: +SKIP
@@ -117,7 +117,7 @@ class ModelNet40(InMemory):
                     str(where),
                     {
                         "data": read_npy(folder, where),
-                        "label": read_npy(folder, folder.file(f"{part}_check_labels.npy")),
+                        "label": read_npy(folder, folder.file(f"{part}_labels.npy")),
                     },
                 )
             ]

@@ -41,7 +41,7 @@ def save(folder, names, features=FEATURES, files=1, **state):
             writer.write_table(table)
     (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
     (folder / "state.json").write_text(
-        json.dumps({"_data_files": data, "_split": None, "_indices_files": None, **state})
+        json.dumps({"_data_files": data, "_split": "train", "_indices_files": None, **state})
     )
     return folder
 

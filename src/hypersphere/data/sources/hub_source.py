@@ -73,7 +73,7 @@ class HubSource(Source):
             if name not in features:
                 raise DataError(f"{folder}: there is no column {name!r} among {', '.join(features)}")
         names = features[column].get("names")
-        own = split or state.get("_read_split")
+        own = split or state.get("_split")
         records: list[Record] = []
         for file in state["_data_files"]:
             number = len(self._files)
