@@ -85,7 +85,7 @@ def test_the_face_is_chosen_as_told(party, capsys):
     _, error = run(capsys, "enrol", party / "a.db", "sface", *people, "--choose", "refuse", code=1)
     assert "2 faces were found" in error
     _, error = run(capsys, "enrol", party / "a.db", "sface", *people, "--choose", "all", code=1)
-    assert "--choose all belongs to identify" in error
+    assert "--choose all is for identify only" in error
     out, _ = run(capsys, "enrol", party / "a.db", "sface", *people, "--choose", "central")
     assert out == "enrolled both with 1 template\n"
 

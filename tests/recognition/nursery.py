@@ -89,13 +89,13 @@ def _work(job, address, path, argument):
 def _serve():
     import torch
 
-    from hypersphere.recognition.stores import postgres_store, sqlite_store  # noqa: F401
+    from hypersphere.recognition.stores import postgres_store, sqlite_templates  # noqa: F401
 
     for module in ("psycopg", "pgvector.psycopg"):  # the children need not import them again
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     torch.set_num_threads(1)
-    sqlite_store.MIN_REMOVED_FOR_COMPACTION = 4  # so that compactions are among what is killed
+    sqlite_templates.MIN_REMOVED_FOR_COMPACTION = 4  # so that compactions are among what is killed
     for line in sys.stdin:
         command, *words = line.rstrip("\n").split("\t")
         if command == "run":

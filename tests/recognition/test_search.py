@@ -67,7 +67,7 @@ def test_more_near_ties_than_spare_candidates_are_told_apart_in_float64(precisio
 
 def test_rows_that_do_not_count_are_never_found():
     gallery, counts = torch.randn(500, 8), torch.rand(500) < 0.1
-    scores, found = exact_search(gallery[:50], DenseRows(gallery, counts=counts), 5, chunk=99)
+    scores, found = exact_search(gallery[:50], DenseRows(gallery, valid=counts), 5, chunk=99)
     among = counts.nonzero().squeeze(1)
     expected_scores, expected = search(gallery[:50], gallery[counts], 5)
     assert torch.equal(found, among[expected])

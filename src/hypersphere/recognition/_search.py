@@ -71,20 +71,20 @@ class Rows(Protocol):
     """A gallery that can be scanned: quick cosines whose error is bounded, and the rows themselves to score again."""
 
     def __len__(self) -> int:
-        """Return the number of rows, those that do not count included."""
+        """Return the number of rows, including invalid ones."""
 
     def error(self, dtype: torch.dtype) -> float:
         """Return the largest difference of a quick cosine, computed in ``dtype``, from the true one."""
 
     def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
-        """Return quick cosines of unit probes with rows ``start`` to ``stop``; −∞ for a row that does not count."""
+        """Return quick cosines of unit probes with rows ``start`` to ``stop``; −∞ for an invalid row."""
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         """Return the rows of these indices as they were given."""
 
 
 class DenseRows:
-    """The rows of a tensor. ``lengths`` saves computing them; ``counts`` says which rows take part, by default all."""
+    """The rows of a tensor. ``lengths`` saves computing them; rows where ``valid`` is False are never found."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class DenseRows:
         *,
         normalized: bool = False,
         lengths: Float[Tensor, "g"] | None = None,
-        counts: Bool[Tensor, "g"] | None = None,
+        valid: Bool[Tensor, "g"] | None = None,
     ):
-        self.gallery, self.normalized, self.lengths, self.counts = gallery, normalized, lengths, counts
+        self.gallery, self.normalized, self.lengths, self.valid = gallery, normalized, lengths, valid
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -120,7 +120,7 @@ class DenseRows:
             if not scores.sum().isfinite():  # cosines cannot overflow a sum, so NaN or infinity is in the rows
                 last = start + len(rows) - 1
                 raise ValueError(f"gallery must be finite, got NaN or infinity in rows {start} to {last}")
-        return scores if self.counts is None else scores.masked_fill_(~self.counts[start:stop], -torch.inf)
+        return scores if self.valid is None else scores.masked_fill_(~self.valid[start:stop], -torch.inf)
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         """Return rows of the tensor."""
@@ -198,7 +198,7 @@ def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> 
 def exact_search(
     probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int | None = None, spare: int = SPARE
 ) -> Best:
-    """Return the ``k`` rows nearest to each probe with cosines in float64, for any :class:`Rows`; at least ``k`` must count."""
+    """Return the ``k`` rows nearest to each probe with cosines in float64, for any :class:`Rows` of which at least ``k`` are valid."""
     if not 1 <= k <= len(gallery):
         raise ValueError(f"k must be between 1 and the size of the gallery {len(gallery)}, got {k!r}")
     if chunk is not None and chunk < 1:

@@ -8,7 +8,7 @@ import torch
 
 from hypersphere.recognition import DamagedGalleryError, Gallery
 from hypersphere.recognition.stores import protection as p
-from hypersphere.recognition.stores import sqlite_store
+from hypersphere.recognition.stores import sqlite_templates
 from tests.recognition.contracts import GalleryContract
 
 KEY = bytes(range(32))
@@ -29,7 +29,7 @@ class TestEncryptedSQLite(GalleryContract):
     def half_done(self, gallery):
         inner = gallery._store._inner
         with contextlib.suppress(ZeroDivisionError), inner._write_transaction():
-            sqlite_store.make_owners(inner._db, [gallery._store._name("bob")])
+            sqlite_templates.make_owners(inner._db, [gallery._store._name("bob")])
             yield
             raise ZeroDivisionError
 

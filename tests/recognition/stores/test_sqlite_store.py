@@ -1,9 +1,11 @@
 import contextlib
 import os
 import random
+import signal
 import sqlite3
 import stat
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hypersphere.recognition import DamagedGalleryError, Gallery
-from hypersphere.recognition.stores import sqlite_database, sqlite_store, template_file
+from hypersphere.recognition.stores import sqlite_database, sqlite_store, sqlite_templates, template_file
 from tests.recognition.contracts import GalleryContract
 
 
@@ -25,7 +27,7 @@ class TestSQLite(GalleryContract):
     @contextlib.contextmanager
     def half_done(self, gallery):
         with contextlib.suppress(ZeroDivisionError), gallery._store._write_transaction():
-            sqlite_store.make_owners(gallery._store._db, ["bob"])
+            sqlite_templates.make_owners(gallery._store._db, ["bob"])
             yield
             raise ZeroDivisionError
 
@@ -85,7 +87,7 @@ class TestSQLite(GalleryContract):
         assert gallery.check() == []
 
     def test_a_file_of_mostly_removed_templates_is_rewritten(self, gallery, address, monkeypatch):
-        monkeypatch.setattr(sqlite_store, "MIN_REMOVED_FOR_COMPACTION", 10)
+        monkeypatch.setattr(sqlite_templates, "MIN_REMOVED_FOR_COMPACTION", 10)
         features = torch.randn(40, 6)
         gallery.enrol([f"p{i // 10}" for i in range(40)], features)
         with Gallery(address) as reader:
@@ -300,7 +302,7 @@ def test_a_gallery_on_read_only_media(closed, tmp_path):
         with Gallery(path) as gallery:
             assert gallery.check() == []
             gallery.backup(tmp_path / "copy.db")
-            with pytest.raises(OSError, match="lies where it cannot be changed"):
+            with pytest.raises(OSError, match="its file or folder cannot be written to"):
                 gallery.enrol("eve", torch.rand(20))
         assert answers(tmp_path / "copy.db") == right
         assert sorted(p.name for p in tmp_path.glob("people.db*")) == ["people.db", "people.db.features-0"]
@@ -346,6 +348,65 @@ def test_a_log_that_cannot_be_emptied_is_reported(tmp_path):
         with pytest.warns(UserWarning, match="people.db still holds what was removed.*disk I/O error"):
             gallery.remove("ann")
         assert gallery.list() == {"keeper": 1}
+
+
+@pytest.fixture
+def filled(tmp_path):
+    with Gallery(tmp_path / "people.db") as gallery:
+        gallery.enrol([f"p{i // 4}" for i in range(40)], torch.randn(40, 6), [f"{i}.png" for i in range(40)])
+        gallery.remove("p5")
+        yield gallery
+
+
+def test_a_backup_is_two_files_of_their_owner_alone(filled, tmp_path):
+    filled.backup(tmp_path / "copy.db")
+    assert sorted(p.name for p in tmp_path.glob("*copy*")) == ["copy.db", "copy.db.features-0"]
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.glob("copy*")} == {0o600}
+
+
+def test_a_backup_goes_on_while_others_read(filled, tmp_path):
+    with Gallery(tmp_path / "people.db") as reader:
+        reader.identify(torch.randn(6), threshold=0.5)
+        filled.backup(tmp_path / "copy.db")
+        assert len(reader.list()) == 9
+
+
+@pytest.mark.parametrize("failing", ["_copy_database", "template_file.append"])
+def test_a_backup_to_a_full_disk_leaves_nothing(failing, tmp_path, monkeypatch):
+    with Gallery(tmp_path / "people.db") as gallery:
+        gallery.enrol("ada", torch.eye(3))
+
+        def full(*_):
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(f"hypersphere.recognition.stores.sqlite_store.{failing}", full)
+        with pytest.raises(OSError, match=r"full"):
+            gallery.backup(tmp_path / "copy.db")
+    assert not [path for path in tmp_path.iterdir() if "copy" in path.name]
+
+
+KILLED_BACKUP = """
+import os, sys
+from hypersphere.recognition import Gallery
+from hypersphere.recognition.stores import sqlite_store
+sqlite_store._copy_database = lambda *_: os.kill(os.getpid(), 9)
+Gallery(sys.argv[1]).backup(sys.argv[2])
+"""
+
+
+def test_a_killed_backup_leaves_nothing_that_looks_like_a_gallery(filled, tmp_path):
+    target = tmp_path / "copies" / "copy.db"
+    target.parent.mkdir()
+    command = [sys.executable, "-c", KILLED_BACKUP, str(tmp_path / "people.db"), str(target)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert all(path.name.startswith(".") for path in target.parent.iterdir()), "only a hidden, unfinished folder"
+    with pytest.raises(ValueError, match="there is no gallery at"):
+        Gallery(target, create=False)
+    filled.backup(target)
+    assert sorted(path.name for path in target.parent.iterdir()) == ["copy.db", "copy.db.features-0"]
+    with Gallery(target, create=False) as copy:
+        assert copy.check() == []
 
 
 def test_a_check_beside_another_writer_reports_no_damage(tmp_path, monkeypatch):

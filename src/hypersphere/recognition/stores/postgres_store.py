@@ -266,7 +266,7 @@ class PostgresStore:
     def backup(self, target: Path) -> None:
         """Copy a consistent snapshot into an SQLite gallery at ``target``."""
         if target.exists():
-            raise ValueError(f"there is a file at {target} already: a backup takes the place of nothing")
+            raise ValueError(f"there is a file at {target} already: a backup overwrites nothing; choose a new name")
         with (
             tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".backup-") as folder,
             self._transaction(),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._search import DenseRows, exact_search
 from . import template_file
+from .sqlite_templates import read_removed
 from .store import DamagedGalleryError, Settings
 from .template_file import TemplateFile
 
@@ -73,7 +74,7 @@ def nearest_identities(snapshot: Snapshot, probes: Float[Tensor, "p d"], k: int)
     target = min(k, snapshot.people)
     depth, pending = min(k, valid), list(range(len(probes)))
     best: list[list[tuple[int, float]]] = [[] for _ in pending]
-    rows = DenseRows(snapshot.features, lengths=snapshot.lengths, counts=snapshot.valid)
+    rows = DenseRows(snapshot.features, lengths=snapshot.lengths, valid=snapshot.valid)
     while pending and depth:
         scores, slots = exact_search(probes[pending], rows, depth)
         owners = snapshot.records["identity"][slots.numpy()]
@@ -114,5 +115,4 @@ def _find_valid(
     if known is not None and known.removed == removed and known.valid is not None:
         new = torch.ones(len(records) - len(known.records), dtype=torch.bool)
         return torch.cat([known.valid, new])
-    numbers = np.fromiter((number for (number,) in db.execute("SELECT number FROM removed")), np.int64, removed)
-    return torch.from_numpy(~np.isin(records["number"], numbers))
+    return torch.from_numpy(~np.isin(records["number"], read_removed(db, removed)))

@@ -84,7 +84,7 @@ def pack(
 
 
 def read_features(
-    records: np.ndarray, dim: int, cipher: Cipher | None, counts: np.ndarray | None = None
+    records: np.ndarray, dim: int, cipher: Cipher | None, valid: np.ndarray | None = None
 ) -> Float[np.ndarray, "n d"]:
     """Return the features of records: mapped from the file, or decrypted into memory.
 
@@ -92,13 +92,13 @@ def read_features(
         records: Records of the file.
         dim: The dimension of the features.
         cipher: Decrypts them.
-        counts: Which records count; the others, which were overwritten, become zeros if they are encrypted.
+        valid: False for removed records, which were overwritten and cannot be decrypted; their features are zeros.
     """
     if cipher is None:
         features: np.ndarray = records["feature"]
         return features
     found = np.zeros((len(records), dim), np.float32)
-    for i in range(len(records)) if counts is None else np.flatnonzero(counts).tolist():
+    for i in range(len(records)) if valid is None else np.flatnonzero(valid).tolist():
         one = records[i]
         found[i] = np.frombuffer(cipher.decrypt(bytes(one["feature"]), _context(one)), "<f4")
     return found

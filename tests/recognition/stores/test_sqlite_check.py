@@ -1,15 +1,10 @@
-import os
 import shutil
-import signal
-import sqlite3
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from hypersphere.recognition import DamagedGalleryError, Gallery
-from hypersphere.recognition.stores.sqlite_store import MAX_LISTED_PROBLEMS
+from hypersphere.recognition.stores.sqlite_check import MAX_LISTED_PROBLEMS
 
 
 @pytest.fixture
@@ -25,7 +20,7 @@ def gallery(tmp_path):
     [
         ("UPDATE identities SET name = 'eve' WHERE id = 2", "the name 'eve' does not fit its checksum"),
         ("DELETE FROM identities WHERE id = 2", "9 identities were enrolled, 8 are there"),
-        ("DELETE FROM templates WHERE number = 7", "36 templates were enrolled, 35 are entered"),
+        ("DELETE FROM templates WHERE number = 7", "36 templates were enrolled, 35 are listed"),
         ("UPDATE templates SET source = 'x' WHERE number = 7", "template 7 of x does not fit its checksum"),
         ("INSERT INTO removed VALUES (7, 0)", "template 7 of 6.png has no identity or no feature"),
         ("UPDATE meta SET value = '9' WHERE key = 'next'", "its setting 'next' does not fit its checksum"),
@@ -49,33 +44,6 @@ def test_damage_to_features_is_named_and_counted(gallery, tmp_path):
     assert problems[-1] == "and 6 more like the last"  # 30 damaged, 4 of them removed ones
 
 
-def test_a_backup_is_two_files_of_their_owner_alone(gallery, tmp_path):
-    gallery.backup(tmp_path / "copy.db")
-    assert sorted(p.name for p in tmp_path.glob("*copy*")) == ["copy.db", "copy.db.features-0"]
-    assert {p.stat().st_mode & 0o777 for p in tmp_path.glob("copy*")} == {0o600}
-
-
-def test_a_backup_goes_on_while_others_read(gallery, tmp_path):
-    with Gallery(tmp_path / "people.db") as reader:
-        reader.identify(torch.randn(6), threshold=0.5)
-        gallery.backup(tmp_path / "copy.db")
-        assert len(reader.list()) == 9
-
-
-@pytest.mark.parametrize("failing", ["_copy_database", "template_file.append"])
-def test_a_backup_to_a_full_disk_leaves_nothing(failing, tmp_path, monkeypatch):
-    with Gallery(tmp_path / "people.db") as gallery:
-        gallery.enrol("ada", torch.eye(3))
-
-        def full(*_):
-            raise sqlite3.OperationalError("database or disk is full")
-
-        monkeypatch.setattr(f"hypersphere.recognition.stores.sqlite_store.{failing}", full)
-        with pytest.raises(OSError, match=r"full"):
-            gallery.backup(tmp_path / "copy.db")
-    assert not [path for path in tmp_path.iterdir() if "copy" in path.name]
-
-
 def test_features_of_another_gallery_are_refused_and_found(gallery, tmp_path):
     with Gallery(tmp_path / "other.db") as other:
         other.enrol([f"q{i // 4}" for i in range(40)], torch.randn(40, 6), [f"{i}.png" for i in range(40)])
@@ -91,27 +59,3 @@ def test_features_of_another_gallery_are_refused_and_found(gallery, tmp_path):
             ):
                 with pytest.raises(DamagedGalleryError, match="belongs to another gallery"):
                     use()
-
-
-KILLED_BACKUP = """
-import os, sys
-from hypersphere.recognition import Gallery
-from hypersphere.recognition.stores import sqlite_store
-sqlite_store._copy_database = lambda *_: os.kill(os.getpid(), 9)
-Gallery(sys.argv[1]).backup(sys.argv[2])
-"""
-
-
-def test_a_killed_backup_leaves_nothing_that_looks_like_a_gallery(gallery, tmp_path):
-    target = tmp_path / "copies" / "copy.db"
-    target.parent.mkdir()
-    command = [sys.executable, "-c", KILLED_BACKUP, str(tmp_path / "people.db"), str(target)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
-    assert all(path.name.startswith(".") for path in target.parent.iterdir()), "only a hidden, unfinished folder"
-    with pytest.raises(ValueError, match="there is no gallery at"):
-        Gallery(target, create=False)
-    gallery.backup(target)
-    assert sorted(path.name for path in target.parent.iterdir()) == ["copy.db", "copy.db.features-0"]
-    with Gallery(target, create=False) as copy:
-        assert copy.check() == []
