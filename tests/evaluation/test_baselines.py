@@ -36,13 +36,13 @@ def test_principal_components_are_those_of_scikit_learn():
 def test_discriminant_directions_are_those_of_scikit_learn():
     """LDA of two classes has one direction: W⁻¹(m₁ − m₀)."""
     lda = pytest.importorskip("sklearn.discriminant_analysis").LinearDiscriminantAnalysis(solver="eigen")
-    from hypersphere.evaluation import discriminant
+    from hypersphere.evaluation import fit_discriminant
 
     generator = torch.Generator().manual_seed(2)
     labels = torch.arange(2).repeat_interleave(200)
     x = torch.randn(400, 4, generator=generator, dtype=torch.float64) @ torch.randn(4, 4, generator=generator).double()
     x[labels == 1] += torch.tensor([1.0, 0.5, -1.0, 0.2])
-    weight = discriminant(x, labels, shrink=1e-9).weight
+    weight = fit_discriminant(x, labels, shrink=1e-9).weight
     direction = weight[weight.norm(dim=1).argmax()].numpy()
     theirs = lda.fit(x.numpy(), labels.numpy()).scalings_[:, 0]
     cosine = direction @ theirs / np.linalg.norm(direction) / np.linalg.norm(theirs)

@@ -7,8 +7,14 @@ from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch.nn.functional import normalize
 
-from hypersphere.evaluation import all_pairs, descriptor_fitting, discriminant, fit_descriptors, principal_components
-from hypersphere.evaluation.descriptor_fitting import weigh_by_error
+from hypersphere.evaluation import (
+    all_pairs,
+    descriptor_fitting,
+    fit_descriptors,
+    fit_discriminant,
+    principal_components,
+)
+from hypersphere.evaluation.descriptor_fitting import learn_filters, weigh_by_error
 from hypersphere.models import describe_pictures
 
 LABELS = torch.arange(9).repeat_interleave(6)
@@ -30,11 +36,11 @@ def test_maps_are_principal_components_alone_and_with_a_discriminant():
     described = {**describe_pictures(x), "patch responses": network.patches(x)}
     names = [name for name, _ in network.parts]
     assert names[: len(names) // 2] == names[len(names) // 2 :]
-    for place, (layer, name) in enumerate(zip(network.maps, names, strict=True)):
+    for i, (layer, name) in enumerate(zip(network.maps, names, strict=True)):
         components = principal_components(described[name], len(x) - 1)
         wanted = (described[name] - described[name].mean(0)) @ components.T
-        if place < len(names) // 2:
-            wanted = discriminant(wanted, LABELS, 0.1, between=0.6)(wanted)
+        if i < len(names) // 2:
+            wanted = fit_discriminant(wanted, LABELS, 0.1, between=0.6)(wanted)
         found = layer(described[name]).detach()
         torch.testing.assert_close(cosines(found), cosines(wanted).detach(), atol=1e-3, rtol=1e-3)
 
@@ -42,7 +48,7 @@ def test_maps_are_principal_components_alone_and_with_a_discriminant():
 def test_principal_components_alone_count_less_with_more_identities():
     shares = {}
     for identities in (6, 18):
-        weights = descriptor_fitting._weigh(dict.fromkeys([("HOG", False), ("HOG", True)], 0.2), identities)
+        weights = descriptor_fitting._weigh_maps(dict.fromkeys([("HOG", False), ("HOG", True)], 0.2), identities)
         shares[identities] = weights["HOG", True] / weights["HOG", False]
     assert shares == {6: pytest.approx(10 / 6), 18: pytest.approx(10 / 18)}
 
@@ -107,6 +113,35 @@ def test_equal_pictures_of_every_identity_have_principal_components_only():
     assert fitted.network(clean).isfinite().all()
 
 
+def stripes():
+    """Pictures of horizontal and of vertical stripes at random places, with a little noise."""
+    generator = torch.Generator().manual_seed(0)
+    wave = torch.sin(torch.arange(16) * 1.5 + 6 * torch.rand(40, 1, generator=generator))
+    pictures = torch.cat([wave[:20, None].expand(20, 16, 16), wave[20:, :, None].expand(20, 16, 16)])[:, None]
+    return pictures + 0.05 * torch.randn(40, 1, 16, 16, generator=generator)
+
+
+def test_learned_filters_respond_to_the_patterns_of_the_pictures():
+    x = stripes()
+    found = learn_filters(x, 12)(x)
+    found = found - found.mean(0)
+    both = torch.nn.functional.cosine_similarity(found[:, None], found[None], dim=2)
+    assert both[:20, :20].mean() > 0.5
+    assert both[:20, 20:].mean() < -0.5
+
+
+def test_learned_filters_are_the_same_for_the_same_seed():
+    x = stripes()
+    first, second, other = learn_filters(x, 8), learn_filters(x, 8), learn_filters(x, 8, seed=1)
+    assert torch.equal(first.weight, second.weight)
+    assert not torch.equal(first.weight, other.weight)
+
+
+def test_equal_pictures_have_finite_learned_filters():
+    assert learn_filters(torch.ones(3, 1, 10, 10), 5).weight.isfinite().all()
+    assert learn_filters(torch.rand(3, 1, 4, 5), 5).side == 2
+
+
 def classes(seed=0, count=30, samples=8, d=5):
     """Classes whose means differ much in some directions and whose samples differ much in others, all of it turned."""
     generator = torch.Generator().manual_seed(seed)
@@ -134,12 +169,12 @@ def slow(x, labels, shrink):
 @given(st.integers(0, 99), st.integers(2, 20), st.integers(2, 6), st.integers(1, 6), st.floats(1e-3, 2))
 def test_is_the_generalised_eigenproblem(seed, count, samples, d, shrink):
     x, labels = classes(seed, count, samples, d)
-    torch.testing.assert_close(cosines(discriminant(x, labels, shrink)(x)), cosines(slow(x, labels, shrink)))
+    torch.testing.assert_close(cosines(fit_discriminant(x, labels, shrink)(x)), cosines(slow(x, labels, shrink)))
 
 
 def test_directions_are_those_of_fishers_discriminant():
     x, labels = classes()
-    ours = discriminant(x, labels, 1e-9).weight.flip(0)[:3]  # the most telling first
+    ours = fit_discriminant(x, labels, 1e-9).weight.flip(0)[:3]  # the most telling first
     theirs = torch.from_numpy(LinearDiscriminantAnalysis(solver="eigen").fit(x, labels).scalings_.T[:3])
     torch.testing.assert_close((normalize(ours, dim=1) * normalize(theirs, dim=1)).sum(1).abs(), torch.ones(3).double())
 
@@ -147,14 +182,14 @@ def test_directions_are_those_of_fishers_discriminant():
 def test_no_linear_map_of_the_features_matters_without_shrinking():
     x, labels = classes(1)
     bent = x @ torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) + 7
-    here, there = (discriminant(f, labels, 1e-12)(f) for f in (x, bent))
+    here, there = (fit_discriminant(f, labels, 1e-12)(f) for f in (x, bent))
     torch.testing.assert_close(cosines(here), cosines(there), atol=1e-6, rtol=0)
 
 
 def test_unseen_classes_are_found_more_often():
     x, labels = classes(3, count=400, d=8)
     seen, unseen = labels < 300, labels >= 300
-    layer = discriminant(x[seen], labels[seen])
+    layer = fit_discriminant(x[seen], labels[seen])
 
     def found(features):
         first, others = features[unseen][::8], features[unseen][4::8]
@@ -167,7 +202,7 @@ def test_unseen_classes_are_found_more_often():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_is_a_frozen_layer_of_the_features_kind(dtype):
     x, labels = classes()
-    layer = discriminant(x.to(dtype), labels)
+    layer = fit_discriminant(x.to(dtype), labels)
     assert layer.weight.dtype == dtype
     assert not any(p.requires_grad for p in layer.parameters())
 
@@ -186,7 +221,7 @@ def test_is_a_frozen_layer_of_the_features_kind(dtype):
 )
 def test_refuses(x, labels, shrink, message):
     with pytest.raises(ValueError, match=message):
-        discriminant(x, labels, shrink)
+        fit_discriminant(x, labels, shrink)
 
 
 def test_shrinking_toward_all_samples_keeps_directions_that_few_classes_do_not_span():
@@ -195,7 +230,7 @@ def test_shrinking_toward_all_samples_keeps_directions_that_few_classes_do_not_s
     means = torch.zeros(3, 5)
     means[:, :2] = 3 * torch.randn(3, 2, generator=generator)  # three classes differ in two directions only
     x = means[labels] + torch.randn(120, 5, generator=generator)
-    plain, shrunk = (discriminant(x, labels, between=between).weight for between in (0.0, 0.6))
+    plain, shrunk = (fit_discriminant(x, labels, between=between).weight for between in (0.0, 0.6))
     unseen = torch.eye(5)[2:]  # directions in which other classes could differ
     assert (plain @ unseen.T).norm() < 0.3 * (shrunk @ unseen.T).norm()
 
@@ -203,4 +238,4 @@ def test_shrinking_toward_all_samples_keeps_directions_that_few_classes_do_not_s
 @pytest.mark.parametrize("between", [-0.1, 1.1])
 def test_refuses_a_share_out_of_range(between):
     with pytest.raises(ValueError, match="between must lie in 0 … 1"):
-        discriminant(torch.randn(8, 3), torch.arange(8) // 2, between=between)
+        fit_discriminant(torch.randn(8, 3), torch.arange(8) // 2, between=between)

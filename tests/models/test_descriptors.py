@@ -8,7 +8,8 @@ from hypersphere.config import call
 from hypersphere.data import PicturePreprocessing
 from hypersphere.models import Descriptors, Joined, describe_pictures, mlp
 from hypersphere.models.descriptors import (
-    descriptor_sizes,
+    PatchResponses,
+    compute_descriptor_sizes,
     local_binary_patterns,
     oriented_gradients,
     row_statistics,
@@ -55,7 +56,46 @@ def test_oriented_gradients_by_brute_force():
 @pytest.mark.parametrize("size", [(4, 4), (8, 8), (17, 22), (40, 80), (36, 28)])
 def test_sizes_are_those_of_the_descriptors(channels, size):
     found = describe_pictures(torch.rand(2, channels, *size))
-    assert {name: part.shape[1] for name, part in found.items()} == descriptor_sizes(channels, size)
+    assert {name: part.shape[1] for name, part in found.items()} == compute_descriptor_sizes(channels, size)
+
+
+@pytest.mark.parametrize(
+    ("size", "cells"), [((14, 17), (4, 4)), ((9, 30), (4, 1)), ((30, 9), (1, 4)), ((6, 8), (3, 4))]
+)
+def test_patch_responses_by_brute_force(size, cells):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, *size, generator=generator, dtype=torch.float64)
+    net = PatchResponses(3, size, filters=4, side=5).double()
+    net.bias.copy_(torch.randn(4, generator=generator))
+    side = net.side
+    positions = [range(length - side + 1) for length in size]
+    sums = torch.zeros(2, 8, *cells, dtype=torch.float64)
+    counts = torch.zeros(cells, dtype=torch.float64)
+    for i in positions[0]:
+        for j in positions[1]:
+            patch = x[:, :, i : i + side, j : j + side].flatten(1)
+            patch = (patch - patch.mean(1, keepdim=True)) / (patch.var(1, keepdim=True) + net.contrast).sqrt()
+            response = patch @ net.weight.flatten(1).T + net.bias
+            cell = i * cells[0] // len(positions[0]), j * cells[1] // len(positions[1])
+            both = torch.cat([response - 0.5, -response - 0.5], 1).clamp(min=0)
+            sums[:, :, cell[0], cell[1]] += both
+            counts[cell] += 1
+    wanted = (sums / counts).flatten(1).clamp(min=1e-8).sqrt()
+    torch.testing.assert_close(net(x), wanted)
+    assert net.feature_dim == wanted.shape[1]
+
+
+def test_the_gradient_of_patch_responses_is_finite_where_all_are_zero():
+    x = torch.zeros(1, 1, 12, 12, requires_grad=True)
+    PatchResponses(1, (12, 12), filters=3)(x).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_wrong_arguments_of_patch_responses_are_named():
+    with pytest.raises(ValueError, match="filters must be an integer"):
+        PatchResponses(1, (12, 12), filters=0)
+    with pytest.raises(ValueError, match="at least 4×4"):
+        PatchResponses(1, (3, 12), filters=4)
 
 
 def test_row_statistics_are_those_of_torch():

@@ -31,7 +31,7 @@ from .class_geometry import ClassAngles, angular_fisher_score, class_angles
 from .collapse import CollapseReport, neural_collapse
 from .comparison import DifferenceReport, TooFewIdentitiesError, compare_embedders, paired_difference
 from .concentration import vmf_confidence
-from .descriptor_fitting import FittedDescriptors, discriminant, fit_descriptors, principal_components
+from .descriptor_fitting import FittedDescriptors, fit_descriptors, fit_discriminant, principal_components
 from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
@@ -124,7 +124,6 @@ __all__ = [
     "compare_embedders",
     "compare_with_baselines",
     "deepfool",
-    "discriminant",
     "distractor_identification",
     "energy_distance",
     "ensemble",
@@ -133,6 +132,7 @@ __all__ = [
     "few_shot",
     "fgsm",
     "fit_descriptors",
+    "fit_discriminant",
     "fold_scores",
     "format_baselines",
     "frechet_distance",

@@ -9,11 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from ..models.descriptors import local_binary_patterns, oriented_gradients, row_statistics
-from ..models.patches import MIN_ELONGATION
+from ..models.descriptors import MIN_ELONGATION, local_binary_patterns, oriented_gradients, row_statistics
 from ._all_pairs import all_pairs
 from .comparison import TooFewIdentitiesError, compare_embedders
-from .descriptor_fitting import MAX_BASELINE_COMPONENTS, discriminant, principal_components
+from .descriptor_fitting import MAX_BASELINE_COMPONENTS, fit_discriminant, principal_components
 from .intervals import Measurement
 from .scoring import CosineScore, Score
 
@@ -235,7 +234,7 @@ def spectrogram_features(
     found = {"spectrogram statistics": x - known.mean(0)}
     counts = labels.unique(return_counts=True)[1]
     if len(counts) > 1 and int(counts.max()) > 1:
-        found["spectrogram statistics, LDA"] = discriminant(known, labels)(x).detach()
+        found["spectrogram statistics, LDA"] = fit_discriminant(known, labels)(x).detach()
     return found
 
 
@@ -244,7 +243,7 @@ def _discriminate(train: Tensor, labels: Tensor, x: Tensor, components: Tensor |
     count = max(2, min(MAX_BASELINE_COMPONENTS, len(train) - len(labels.unique())))
     components = principal_components(train, count) if components is None else components[:count]
     try:
-        layer = discriminant((train @ components.T).float(), labels)
+        layer = fit_discriminant((train @ components.T).float(), labels)
     except ValueError:  # all pictures of each identity are equal, so nothing can be fitted
         return (x - train.mean(0)) @ components.T
     with torch.no_grad():

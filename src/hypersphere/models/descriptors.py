@@ -10,16 +10,19 @@ from torch import Tensor, nn
 
 from ..geometry import normalize
 from .network import read_features
-from .patches import MIN_ELONGATION, PatchResponses
 
 CELL = 8  # pixels of the side of a cell of LBP and HOG
 ORIENTATIONS = 9  # bins of HOG, over half a turn
 PATTERNS = 59  # bins of LBP: 58 uniform patterns and one for all others
-TIE = 1e-5  # differences up to this are rounding, so that every runtime computes the same pattern
+ROUNDING = 1e-5  # brightness differences up to this count as equal, so that every runtime computes the same pattern
 CLIP = 0.2  # largest entry of a normalized block of HOG (Dalal and Triggs, 2005)
-MIN_HALF_SIDE = 16  # pixels of the shorter side from which on descriptors of the picture at half its size are added
-MIN_POWER = 1e-8  # of a spectrum before its logarithm is taken
-PATCH_RESPONSES = "patch responses"  # the name of the descriptor whose filters are learned
+MIN_HALF_SIDE = 16  # pixels of the shorter side; smaller pictures have no descriptors at half their size
+MIN_ELONGATION = 1.8  # ratio of the longer to the shorter side above which pictures are treated as spectra
+MIN_POWER = 1e-8  # lower bound of a power spectrum, so that its logarithm is finite
+PATCH_RESPONSES = "patch responses"  # name of the descriptor whose filters are learned
+PATCH_CELLS = 4  # cells per side, over each of which patch responses are averaged
+RESPONSE_THRESHOLD = 0.5  # subtracted from patch responses; smaller ones become 0
+MIN_RESPONSE = 1e-8  # lower bound of mean responses, so that the derivative of their square root is finite
 
 
 def describe_pictures(
@@ -28,11 +31,11 @@ def describe_pictures(
     """Compute descriptors of pictures.
 
     The descriptors are the pixels, HOG and LBP (:func:`oriented_gradients`, :func:`local_binary_patterns`), both also at
-    half the size unless the pictures are very small, and, for pictures as long as spectra, mean, deviation and covariances of
-    rows.
+    half the size unless the pictures are very small. Pictures as long as spectra also have mean, deviation and covariances
+    of rows.
 
     Args:
-        pictures: Pixels, usually in [0, 1].
+        pictures: Pixels, in most cases in [0, 1].
         names: The descriptors to compute; all by default.
 
     Returns:
@@ -50,25 +53,25 @@ def describe_pictures(
         "row statistics": row_statistics,
         "row covariances": row_covariances,
     }
-    known = descriptor_sizes(pictures.shape[1], (pictures.shape[2], pictures.shape[3]))
-    return {name: functions[name](pictures) for name in known if names is None or name in names}
+    sizes = compute_descriptor_sizes(pictures.shape[1], (pictures.shape[2], pictures.shape[3]))
+    return {name: functions[name](pictures) for name in sizes if names is None or name in names}
 
 
 class Descriptors(nn.Module):
-    """Directions of classical descriptors, each behind a linear map such as PCA + LDA, one after the other.
+    """Classical descriptors, each with a linear map such as PCA + LDA behind it, as one network.
 
-    The maps are fitted in closed form by :func:`~hypersphere.evaluation.fit_descriptors`. A constructed module has random
-    ones.
+    The output of every map is scaled to length 1 and multiplied by the square root of its weight; the outputs are
+    concatenated. :func:`~hypersphere.evaluation.fit_descriptors` fits the maps in closed form. A constructed module has
+    random maps.
 
     Args:
         in_channels: Channels of the pictures.
         input_size: Height and width of the pictures.
         dims: Output dimension of the map of each descriptor, in the order of :func:`describe_pictures`; 0 leaves the
-            descriptor out. A second round of as many numbers gives every descriptor a second map, and so on.
+            descriptor out. Twice as many numbers give every descriptor a second map, and so on.
         weights: Share of each map in the cosine of two pictures; equal by default.
-        filters: Number of filters of one more descriptor, the mean responses to patches in 4×4 cells. It is the last of each
-            round of ``dims``; 0 leaves it out.
-        logarithm: Take the logarithm of the input first, for spectra of power.
+        filters: Number of filters of :class:`PatchResponses`, the last descriptor in the order of ``dims``; 0 leaves it out.
+        logarithm: Take the logarithm of the input first, for power spectra.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
     >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).round(decimals=4).tolist()
@@ -85,7 +88,7 @@ class Descriptors(nn.Module):
         logarithm: bool = False,
     ):
         super().__init__()
-        sizes = descriptor_sizes(in_channels, input_size)
+        sizes = compute_descriptor_sizes(in_channels, input_size)
         self.filters, self.logarithm = filters, logarithm
         self.patches: PatchResponses | None = None
         if filters:
@@ -98,25 +101,86 @@ class Descriptors(nn.Module):
         if len(shares) != len(dims) or min(shares) < 0 or not sum(shares) > 0:
             raise ValueError(f"weights must be {len(dims)} numbers ≥ 0, not all zero, got {weights!r}")
         names = list(sizes) * (len(dims) // len(sizes))
-        kept = [(name, dim, share) for name, dim, share in zip(names, dims, shares, strict=True) if dim]
-        total = sum(share for _, _, share in kept)
-        self.parts = [(name, share / total) for name, _, share in kept]
-        self.weights = {name: sum(share for own, share in self.parts if own == name) for name, _ in self.parts}
-        self.maps = nn.ModuleList([nn.Linear(sizes[name], dim) for name, dim, _ in kept])
+        used = [(name, dim, share) for name, dim, share in zip(names, dims, shares, strict=True) if dim]
+        total = sum(share for _, _, share in used)
+        self.parts = [(name, share / total) for name, _, share in used]
+        self.weights = dict.fromkeys((name for name, _ in self.parts), 0.0)
+        for name, share in self.parts:
+            self.weights[name] += share
+        self.maps = nn.ModuleList([nn.Linear(sizes[name], dim) for name, dim, _ in used])
         self.in_channels, self.input_size = in_channels, (input_size[0], input_size[1])
         self.dims, self.shares = tuple(dims), tuple(shares)
         self.feature_dim = sum(dims)
 
     def forward(self, x: Float[Tensor, "b *c h w"]) -> Float[Tensor, "b d"]:
-        """Return the directions, each scaled by the root of its weight, together of length 1; spectra need no channel."""
+        """Return the weighted directions, together of length 1. The channel axis of spectra may be left out."""
         pictures = x if x.ndim == 4 else x[:, None]
         if self.logarithm:
             pictures = take_logarithm(pictures)
-        found = describe_pictures(pictures, self.weights)
+        descriptors = describe_pictures(pictures, self.weights)
         if self.patches is not None and PATCH_RESPONSES in self.weights:
-            found[PATCH_RESPONSES] = self.patches(pictures)
+            descriptors[PATCH_RESPONSES] = self.patches(pictures)
         parts = zip(self.maps, self.parts, strict=True)
-        return torch.cat([math.sqrt(share) * normalize(layer(found[name])) for layer, (name, share) in parts], 1)
+        return torch.cat([math.sqrt(share) * normalize(layer(descriptors[name])) for layer, (name, share) in parts], 1)
+
+
+class PatchResponses(nn.Module):
+    r"""Mean responses of filters to normalized patches, in 4×4 cells of the picture.
+
+    Mean and contrast of every patch are normalized. The response r of a filter is its inner product with the patch. Positive and
+    negative responses are separate outputs: max(r − ½, 0) and max(−r − ½, 0), as in Coates and Ng (2011, "The importance of
+    encoding versus training with sparse coding and vector quantization"). The module returns the square root of their mean over
+    each cell. If one side of the pictures is much longer, as in spectra, cells span this whole side. A constructed module has
+    random filters; :func:`~hypersphere.evaluation.fit_descriptors` learns them from pictures without labels.
+
+    Args:
+        in_channels: Channels of the pictures.
+        input_size: Height and width of the pictures.
+        filters: Number of filters.
+        side: Height and width of a filter, reduced to two pixels less than the shorter side of the pictures if necessary.
+
+    >>> PatchResponses(1, (16, 16), filters=10)(torch.rand(2, 1, 16, 16)).shape
+    torch.Size([2, 320])
+    """
+
+    weight: Tensor
+    bias: Tensor
+    contrast: Tensor
+
+    def __init__(self, in_channels: int, input_size: tuple[int, int], filters: int, side: int = 6):
+        super().__init__()
+        if filters < 1:
+            raise ValueError(f"filters must be an integer ≥ 1, got {filters!r}")
+        height, width = input_size
+        side = min(side, height - 2, width - 2)
+        if side < 2:
+            raise ValueError(f"pictures of at least 4×4 pixels and filters of 2×2 are needed, got {height}×{width}")
+        self.cells = (PATCH_CELLS, PATCH_CELLS)
+        if max(input_size) >= MIN_ELONGATION * min(input_size):
+            self.cells = (PATCH_CELLS, 1) if width > height else (1, PATCH_CELLS)
+        self.cells = (min(self.cells[0], height - side + 1), min(self.cells[1], width - side + 1))
+        self.side, self.feature_dim = side, 2 * filters * self.cells[0] * self.cells[1]
+        self.register_buffer("weight", torch.randn(filters, in_channels, side, side) / side)
+        self.register_buffer("bias", torch.zeros(filters))
+        self.register_buffer("contrast", torch.tensor(0.1))
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d"]:
+        """Return the mean responses.
+
+        The patches are not extracted. For a patch p with mean m and deviation s, the response of a filter w is
+        w·(p − m)/s = (w·p − m Σw)/s, where w·p is a convolution and m and s are average poolings.
+        """
+        count = self.weight[0].numel()
+        mean = F.avg_pool2d(x.mean(1, keepdim=True), self.side, 1)
+        power = F.avg_pool2d(x.square().mean(1, keepdim=True), self.side, 1)
+        variance = (power - mean.square()).clamp(min=0) * (count / (count - 1))
+        total = self.weight.sum((1, 2, 3))[:, None, None]
+        response = (F.conv2d(x, self.weight) - mean * total) / (variance + self.contrast).sqrt()
+        response = response + self.bias[:, None, None]
+        members = [_assign_cells(side, cells, x) for side, cells in zip(response.shape[2:], self.cells, strict=True)]
+        rows, columns = (part / part.sum(1, keepdim=True) for part in members)
+        halves = [rows @ F.relu(sign * response - RESPONSE_THRESHOLD) @ columns.mT for sign in (1, -1)]
+        return torch.cat(halves, 1).flatten(1).clamp(min=MIN_RESPONSE).sqrt()
 
 
 class Joined(nn.Module):
@@ -158,18 +222,18 @@ class Joined(nn.Module):
         return torch.cat(parts, 1)
 
 
-def descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str, int]:
+def compute_descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str, int]:
     """Return the length of every descriptor of pictures of one size, by its name.
 
-    >>> descriptor_sizes(3, (8, 16))
+    >>> compute_descriptor_sizes(3, (8, 16))
     {'pixels': 384, 'HOG': 18, 'LBP': 118, 'row statistics': 48, 'row covariances': 300}
     """
     height, width = input_size
-    sizes = {"pixels": in_channels * height * width, "HOG": _gradient_bins(height, width)}
-    sizes["LBP"] = _cells(height - 2) * _cells(width - 2) * PATTERNS
+    sizes = {"pixels": in_channels * height * width, "HOG": _count_gradient_bins(height, width)}
+    sizes["LBP"] = _count_cells(height - 2) * _count_cells(width - 2) * PATTERNS
     if min(height, width) >= MIN_HALF_SIDE:
-        sizes["HOG at half size"] = _gradient_bins(height // 2, width // 2)
-        sizes["LBP at half size"] = _cells(height // 2 - 2) * _cells(width // 2 - 2) * PATTERNS
+        sizes["HOG at half size"] = _count_gradient_bins(height // 2, width // 2)
+        sizes["LBP at half size"] = _count_cells(height // 2 - 2) * _count_cells(width // 2 - 2) * PATTERNS
     if max(height, width) >= MIN_ELONGATION * min(height, width):
         rows = in_channels * min(height, width)
         sizes["row statistics"] = 2 * rows
@@ -189,9 +253,9 @@ def take_logarithm(power: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n bins"]:
     r"""Return square roots of histograms of uniform local binary patterns in cells of about 8×8 pixels.
 
-    The pattern of a pixel has one bit per neighbor of the eight around it: whether it is at least as bright. Patterns
-    with at most two changes around the circle have a bin each, the others share one: 59 bins (Ahonen et al., 2006, "Face
-    description with local binary patterns"). The cosine of square roots is the Bhattacharyya coefficient.
+    The pattern of a pixel has one bit for each of its eight neighbors: whether the neighbor is at least as bright. Each
+    pattern with at most two changes around the circle has its own bin, all others share one: 59 bins (Ahonen et al., 2006,
+    "Face description with local binary patterns"). The cosine of square roots is the Bhattacharyya coefficient.
 
     >>> local_binary_patterns(torch.zeros(1, 1, 10, 10)).shape
     torch.Size([1, 59])
@@ -201,14 +265,14 @@ def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "
         gray = F.pad(gray, (1, 1, 1, 1), mode="replicate")
     center = gray[:, 1:-1, 1:-1]
     height, width = center.shape[1:]
-    around = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
+    neighbors = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
     codes = torch.zeros_like(center, dtype=torch.long)
-    for bit, (row, column) in enumerate(around):
-        codes = codes + (gray[:, row : row + height, column : column + width] >= center - TIE).long() * 2**bit
-    patterns = _uniform_patterns(gray.device)[codes]
+    for bit, (row, column) in enumerate(neighbors):
+        codes = codes + (gray[:, row : row + height, column : column + width] >= center - ROUNDING).long() * 2**bit
+    patterns = _number_uniform_patterns(gray.device)[codes]
     # Counting by comparison and two matrix products, because ONNX has no bincount.
     members = (patterns[:, None] == torch.arange(PATTERNS, device=gray.device)[:, None, None]).to(gray.dtype)
-    rows, columns = (_partition(side, gray) for side in (height, width))
+    rows, columns = (_assign_cells(side, _count_cells(side), gray) for side in (height, width))
     counts = (rows @ members @ columns.mT).flatten(2).mT
     return (counts / counts.sum(2, keepdim=True)).sqrt().flatten(1)
 
@@ -223,19 +287,20 @@ def oriented_gradients(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n b
     torch.Size([2, 36])
     """
     gray = F.pad(pictures.mean(1, keepdim=True), (1, 1, 1, 1), mode="replicate")
-    across = (gray[:, :, 1:-1, 2:] - gray[:, :, 1:-1, :-2])[:, 0]
-    down = (gray[:, :, 2:, 1:-1] - gray[:, :, :-2, 1:-1])[:, 0]
-    length = (across.square() + down.square()).sqrt()
-    place = (torch.atan2(down, across) / math.pi + 2) * ORIENTATIONS  # positive, so that the distance below is simple
+    horizontal = (gray[:, :, 1:-1, 2:] - gray[:, :, 1:-1, :-2])[:, 0]
+    vertical = (gray[:, :, 2:, 1:-1] - gray[:, :, :-2, 1:-1])[:, 0]
+    length = (horizontal.square() + vertical.square()).sqrt()
+    # The orientation in bins. Adding full turns keeps it positive and does not change the cyclic distance below.
+    orientation = (torch.atan2(vertical, horizontal) / math.pi + 2) * ORIENTATIONS
     bins = torch.arange(ORIENTATIONS, device=gray.device, dtype=gray.dtype)[:, None, None]
-    distance = (place[:, None] - bins).remainder(ORIENTATIONS)
+    distance = (orientation[:, None] - bins).remainder(ORIENTATIONS)
     distance = torch.minimum(distance, ORIENTATIONS - distance)
     votes = length[:, None] * (1 - distance).clamp(min=0)
-    rows, columns = (_windows(side, gray) for side in votes.shape[2:])
+    rows, columns = (_average_cells(side, gray) for side in votes.shape[2:])
     cells = rows @ votes @ columns.mT
-    tall, broad = (min(2, side) for side in cells.shape[2:])
-    height, width = cells.shape[2] - tall + 1, cells.shape[3] - broad + 1
-    corners = [cells[:, :, i : i + height, j : j + width] for i in range(tall) for j in range(broad)]
+    block_height, block_width = (min(2, side) for side in cells.shape[2:])
+    height, width = cells.shape[2] - block_height + 1, cells.shape[3] - block_width + 1
+    corners = [cells[:, :, i : i + height, j : j + width] for i in range(block_height) for j in range(block_width)]
     blocks = torch.stack(corners, 2).flatten(1, 2).flatten(2)  # (n, orientations × cells of a block, blocks)
     blocks = blocks / (blocks.norm(dim=1, keepdim=True) + 1e-6)
     blocks = blocks.clamp(max=CLIP)
@@ -243,7 +308,7 @@ def oriented_gradients(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n b
 
 
 def row_statistics(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
-    """Return mean and deviation along the longer side: of every frequency over time, for a spectrum.
+    """Return mean and deviation of each row along the longer side; for a spectrogram, of each frequency over time.
 
     >>> row_statistics(torch.zeros(2, 1, 8, 20)).shape
     torch.Size([2, 16])
@@ -256,10 +321,10 @@ def row_statistics(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
 
 
 def row_covariances(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
-    """Return the covariances of rows along the longer side: which frequencies of a spectrum are loud together.
+    """Return the covariances of rows along the longer side; for a spectrogram, of frequencies over time.
 
-    The upper triangle of the covariance matrix, with the entries off the diagonal multiplied by √2, so that lengths of
-    differences are those of the matrices (Frobenius norm).
+    The result is the upper triangle of the covariance matrix. Entries off the diagonal are multiplied by √2, so that the
+    distance of two results is the Frobenius distance of the matrices.
 
     >>> row_covariances(torch.rand(2, 1, 8, 20)).shape
     torch.Size([2, 36])
@@ -268,44 +333,46 @@ def row_covariances(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
     x = rows.flatten(1, 2)
     x = x - x.mean(2, keepdim=True)
     covariance = x @ x.mT / max(x.shape[2] - 1, 1)
-    # The places are lists, because ONNX has no triu_indices.
+    # The indices come from a list, because ONNX has no triu_indices.
     count = int(x.shape[1])
     pairs = [(i, j) for i in range(count) for j in range(i, count)]
-    places = torch.tensor([i * count + j for i, j in pairs], device=x.device)
+    indices = torch.tensor([i * count + j for i, j in pairs], device=x.device)
     scale = torch.tensor([1.0 if i == j else math.sqrt(2) for i, j in pairs], device=x.device, dtype=x.dtype)
-    return covariance.flatten(1).index_select(1, places) * scale
+    return covariance.flatten(1).index_select(1, indices) * scale
 
 
-def _partition(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """Return one row per cell: 1 for its pixels. Every pixel belongs to one cell."""
-    cells = _cells(side)
-    owner = torch.arange(side, device=like.device) * cells // side
-    return (owner == torch.arange(cells, device=like.device)[:, None]).to(like.dtype)
+def _assign_cells(side: int, cells: int, like: Tensor) -> Float[Tensor, "cells side"]:
+    """Return one row per cell, 1 for its pixels and 0 elsewhere. Every pixel belongs to one cell."""
+    cell_of_pixel = torch.arange(side, device=like.device) * cells // side
+    return (cell_of_pixel == torch.arange(cells, device=like.device)[:, None]).to(like.dtype)
 
 
-def _windows(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """Return one row per cell: the mean over its pixels. Cells overlap by a pixel if the side is not a multiple of their number."""
-    cells = _cells(side)
+def _average_cells(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
+    """Return one row per cell, which computes the mean over its pixels.
+
+    Neighboring cells share a pixel if the side is not a multiple of the number of cells.
+    """
+    cells = _count_cells(side)
     index, pixel = torch.arange(cells, device=like.device)[:, None], torch.arange(side, device=like.device)
     inside = (pixel >= index * side // cells) & (pixel < ((index + 1) * side + cells - 1) // cells)
     weights = inside.to(like.dtype)
     return weights / weights.sum(1, keepdim=True)
 
 
-def _cells(side: int) -> int:
+def _count_cells(side: int) -> int:
     return max(1, round(side / CELL))
 
 
-def _gradient_bins(height: int, width: int) -> int:
-    rows, columns = _cells(height), _cells(width)
+def _count_gradient_bins(height: int, width: int) -> int:
+    rows, columns = _count_cells(height), _count_cells(width)
     block = min(2, rows) * min(2, columns)
     return ORIENTATIONS * block * max(1, rows - 1) * max(1, columns - 1)
 
 
-def _uniform_patterns(device: torch.device) -> Int[Tensor, "256"]:
+def _number_uniform_patterns(device: torch.device) -> Int[Tensor, "256"]:
     """Return the bin of each of 256 patterns: one for each with at most two changes around the circle, one for all others."""
-    # A list, because ONNX has no shifts.
-    bits = [[code >> place & 1 for place in range(8)] for code in range(256)]
+    # The bits come from a list, because ONNX has no shifts.
+    bits = [[code >> i & 1 for i in range(8)] for code in range(256)]
     uniform = [sum(row[i] != row[i - 1] for i in range(8)) <= 2 for row in bits]
     bins = [sum(uniform[:code]) if uniform[code] else PATTERNS - 1 for code in range(256)]
     return torch.tensor(bins, device=device)

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from hypersphere import models
 from hypersphere.config import call
 from hypersphere.data import InMemory, PicturePreprocessing
-from hypersphere.evaluation import discriminant
+from hypersphere.evaluation import fit_discriminant
 from hypersphere.objectives import Softmax
 from hypersphere.recognition import Embedder
 from hypersphere.training import (
@@ -75,7 +75,7 @@ def test_the_loss_is_that_of_a_loop_over_images_and_turns(turns, shrink):
     layer = torch.nn.Identity()
     if shrink is not None:
         views = [(teacher(data.data.rot90(k * quarter, (2, 3))), data.labels + 3 * k) for k in range(turns)]
-        layer = discriminant(*(torch.cat(part) for part in zip(*views, strict=True)), shrink)
+        layer = fit_discriminant(*(torch.cat(part) for part in zip(*views, strict=True)), shrink)
 
     losses = []
     for image in data.data[:5]:

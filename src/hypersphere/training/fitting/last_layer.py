@@ -16,7 +16,7 @@ from ...evaluation import (
     TooFewIdentitiesError,
     all_pairs,
     compare_embedders,
-    discriminant,
+    fit_discriminant,
     fit_descriptors,
     roc_curve,
 )
@@ -212,7 +212,7 @@ def choose_last_layer(
     strengths: Sequence[float | None] = (None, *SHRINKS) if _can_discriminate(labels) else (None,)
     for mirror in sorted({mirrored, len(views) > 1}):
         for shrink in strengths:
-            layer = torch.nn.Identity() if shrink is None else discriminant(fitted, labels, shrink)
+            layer = torch.nn.Identity() if shrink is None else fit_discriminant(fitted, labels, shrink)
             with torch.no_grad():
                 features = torch.cat([normalize(layer(view)) for view in views[: 1 + mirror]], 1)
             eer = _eer(features, selection.labels)
@@ -231,7 +231,7 @@ def choose_last_layer(
         preprocessing = dataclasses.replace(embedder.preprocessing, mirror=mirror)  # type: ignore[type-var]
         result = Embedder(result.network, preprocessing, result.call, result.card)
     if shrink is not None:
-        result = _append(result, discriminant(fitted, labels, shrink))
+        result = _append(result, fit_discriminant(fitted, labels, shrink))
     return result, _explain(shrink, mirror and not mirrored, plain, eer, people)
 
 

@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from ...config import Call
 from ...data import PicturePreprocessing, Preprocessing
-from ...evaluation import discriminant
+from ...evaluation import fit_discriminant
 from ...geometry import normalize, upcast
 from ...geometry.numerics import disable_autocast
 from ...objectives.engine.scores import MIN_NORM
@@ -33,7 +33,7 @@ class Distillation(OpenSet):
     Args:
         teacher: a run, or an embedder file, whose images are prepared as those of this task.
         turns: K, 1, 2 or 4 (for square images); the features must have K times the teacher's dimensions.
-        shrink: append the last layer of :func:`~hypersphere.evaluation.discriminant` to the teacher, fitted to the training samples, each
+        shrink: append the last layer of :func:`~hypersphere.evaluation.fit_discriminant` to the teacher, fitted to the training samples, each
             turn of a class as a class of its own; none appends nothing.
         ways: classes of a one-shot episode, at most as many as are measured.
         published_runs: also answer the 20 published one-shot runs of Omniglot.
@@ -119,7 +119,7 @@ class Distillation(OpenSet):
         index = torch.arange(len(samples)).split(batch)
         turned = torch.cat([features(part, k) for k in range(self.turns) for part in index])
         labels = torch.cat([samples.labels + k * self.num_classes for k in range(self.turns)])
-        return discriminant(turned, labels, shrink)
+        return fit_discriminant(turned, labels, shrink)
 
 
 def _file(teacher: str) -> pathlib.Path:
