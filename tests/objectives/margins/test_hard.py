@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from hypersphere.angular import Cosine, Sigmoid
 from hypersphere.objectives import MarginSoftmax
 from hypersphere.objectives.margins import (
     AdditiveAngle,
@@ -69,6 +70,20 @@ def test_more_than_there_are_means_all(chunk):
     own = torch.cos(cos.gather(1, y[:, None]).acos() + 0.2)
     expected = torch.nn.functional.cross_entropy(30 * z.scatter(1, y[:, None], own), y)
     assert torch.allclose(head(x, y), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("angular", [Cosine(), Sigmoid(0.4)], ids=repr)
+def test_one_pass_updates_the_running_mean_once(angular):
+    """Also if only the hook on the target has a slope in closed form, as with another angular function."""
+    margins = [Curricular(AdditiveCosine(0.2)) for _ in range(2)]
+    x, y = torch.randn(6, 5), torch.randint(0, 4, (6,))
+    heads = [
+        MarginSoftmax(5, 4, margin=m, angular=angular, chunk=c) for m, c in zip(margins, ("auto", None), strict=True)
+    ]
+    heads[1].weight.data.copy_(heads[0].weight.data)
+    for head in heads:
+        head(x, y)
+    assert torch.allclose(margins[0].t, margins[1].t)
 
 
 def test_the_inner_margin_keeps_its_penalty_and_its_warning():

@@ -8,7 +8,7 @@ from hypersphere.config import call
 from hypersphere.data import data_roots
 from hypersphere.objectives import AMSoftmax, RowSGD, Stages
 from hypersphere.training import Experiment, replace
-from studies.liu2020.claims.objectives_openset import base
+from studies.liu2020.claims.objectives_openset import make_base_config
 
 STEPS, SEEDS = 600, (0, 1, 2)  # the setting of benchmarks/sampled_heads.py, which has the figures
 
@@ -18,7 +18,9 @@ def tar(sample, seed, folder):
     head = call(AMSoftmax, m=0.2, scale=20.0, **({} if sample is None else {"sample": sample}))
     optimizer = call(RowSGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
     options = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": STEPS, "seed": seed, "pictures": False}
-    return Experiment(replace(base("laptop"), head=head, optimizer=optimizer, **options), folder).run()["tar"]
+    return Experiment(replace(make_base_config("laptop"), head=head, optimizer=optimizer, **options), folder).run()[
+        "tar"
+    ]
 
 
 @pytest.mark.slow

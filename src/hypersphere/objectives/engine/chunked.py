@@ -29,12 +29,13 @@ from torch.func import functional_call
 
 from ...geometry import accumulation_dtype, inverse_norm, matmul, norm
 from ..comparisons.comparison_loss import Comparison, Summary
-from ..margins.margin import Context, Sloped, draw_noise
+from ..margins.margin import Sloped, draw_noise
 from .problem import ALL_CLASSES, ClassSubset, LossProblem, ScoreFunction, is_plain, select_angular
 from .scores import (
     MIN_NORM,
     BatchFeatures,
     TargetProducts,
+    add_penalty,
     compute_target,
     compute_target_logit,
     compute_target_products,
@@ -75,8 +76,7 @@ def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
         logit, bias = _add_bias(logit, bias.to(dtype), positions, is_local, subset)
     summary = summarize_others(scores, problem.comparison, share, weight, bias, target.cos, chunk, subset)
     loss = problem.comparison.loss(logit, summary, scores.num_classes if subset.total is None else subset.total)
-    penalty = scores.margin.penalty(Context(g, x.norms, labels, problem.ignored, target.cos, noise=x.noise))
-    return loss if penalty is None else loss + penalty
+    return add_penalty(scores, loss, x, g, target.cos)
 
 
 def gather_target_rows(

@@ -4,14 +4,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...angular import Cosine
 from ...geometry import accumulation_dtype, norm, normalize
 from ..margins import Margin
-from ..margins.margin import Context, draw_noise
+from ..margins.margin import draw_noise
 from .problem import LossProblem, select_angular
 from .scores import (
     MIN_NORM,
+    Batch,
     BatchFeatures,
+    Target,
+    add_penalty,
     compute_scores,
     compute_target,
     compute_target_logit,
@@ -39,8 +41,7 @@ def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
     z = compute_scores(scores, problem.weight.to(dtype), bias, x, target.cos)
     z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
     loss = problem.comparison.loss(logit, problem.comparison.of_all(z), scores.num_classes)
-    penalty = scores.margin.penalty(Context(g, x.norms, labels, problem.ignored, target.cos, noise=x.noise))
-    return loss if penalty is None else loss + penalty
+    return add_penalty(scores, loss, x, g, target.cos)
 
 
 def _compute_soft(problem: LossProblem, x: BatchFeatures, weight: Tensor, bias: Tensor | None) -> Float[Tensor, "n"]:
@@ -56,19 +57,12 @@ def _compute_soft(problem: LossProblem, x: BatchFeatures, weight: Tensor, bias: 
     if type(scores.margin).target is not Margin.target:
         g = select_angular(scores, slice(None))
         cos = multiply_rows(scores, x.directions, normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM))
-        cos = cos.clamp(-1, 1)
         classes = torch.arange(scores.num_classes, device=cos.device).unsqueeze(0)
         noise = None if x.noise is None else {strength: values.unsqueeze(-1) for strength, values in x.noise.items()}
-        context = Context(g, x.norms.unsqueeze(-1), classes, noise=noise)
-        effect = scores.margin.target(cos, context) - (cos if isinstance(g, Cosine) else g(cos))
-        effect = effect / (1 + problem.annealing)
-        effect = effect.detach() if scores.detached else effect
-        change = x.scale.unsqueeze(-1) * (effect * norm(weight) if scores.weight_norm else effect)
-        logit = z + change.clamp_min(-torch.finfo(change.dtype).max / 1024)
+        columns = Batch(x.norms.unsqueeze(-1), x.scale.unsqueeze(-1), classes, noise=noise)
+        target = Target(z, cos.clamp(-1, 1), norm(weight) if scores.weight_norm else None)
+        logit = compute_target_logit(scores, columns, target, g, problem.annealing)
     summary = tuple(part.flatten() for part in problem.comparison.of_all_but_each(z))
     losses = problem.comparison.loss(logit.flatten(), summary, scores.num_classes).view_as(z)
     loss = (soft.to(losses.dtype) * losses).sum(1)
-    penalty = scores.margin.penalty(
-        Context(select_angular(scores, problem.labels), x.norms, problem.labels, noise=x.noise)
-    )
-    return loss if penalty is None else loss + penalty
+    return add_penalty(scores, loss, x, select_angular(scores, problem.labels))

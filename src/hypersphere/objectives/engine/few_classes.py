@@ -1,25 +1,36 @@
-r"""Losses of few classes: all products in one matrix product, with a hand-written derivative.
+r"""Losses of few classes: one matrix product, and a backward pass written by hand.
 
-**What is computed.** With S = x·wᵀ, a head needs the products P = S, S/‖w‖ or S/(‖x‖‖w‖). The loss of a sample depends on
-its products only. If the margin and the comparison provide their slopes, D = ∂L/∂P is computed together with the loss,
-without a graph. At a sample's target class, D is the slope of the comparison times the slope of t = s·ψ(P/s), where s is
-the scale; at the other classes, it is the slope of the comparison times the slope of φ. :class:`_ClosedForm` holds the
-whole loss as one autograd function. If a margin or an angular function has no slope in closed form,
-:func:`attach_gradient` gives P a gradient, and plain autograd does the rest.
+**What is computed.** All logits of a sample are functions of its products P with the class weights. :func:`choose_form` chooses
+the products that save the most work. With the scale s, the margin's ψ on the target and φ on the others:
 
-**The backward pass** (:func:`propagate`) computes two matrix products with D·r·q, where r and q are the inverse lengths
-that P was multiplied by, and subtracts a scaled copy of x and of w:
+=================================  ==========  ====================  ==============
+head                               P           logits of the others  target's logit
+=================================  ==========  ====================  ==============
+g = cos, no φ, s a number          s·cos θ     P                     s·ψ(P/s)
+g = cos, no φ, ``"feature_norm"``  x·w/‖w‖     P                     s·ψ(P/s)
+g = cos, no φ, ``"norms"``         x·w         P                     s·ψ(P/s)
+any other                          cos θ       s·φ(P)                s·ψ(P)
+=================================  ==========  ====================  ==============
+
+**The gradient of P.** If the margin and the comparison provide their slopes, :func:`_compute_closed_form` computes D = ∂L/∂P together
+with the loss, without a graph. At the target class, D is the comparison's slope times the slope of the target's logit; at
+the other classes, it is the comparison's slope times that of φ. If a slope has no closed form, :func:`attach_gradient` makes P
+differentiable, and autograd differentiates the rest.
+
+**The gradients of x and w.** Both ways end in :func:`propagate`. With S = x·wᵀ and P = S·r·q, where r and q are the factors of the rows
+of x and w (1/‖x‖, 1/‖w‖ or 1), these are two matrix products, and a scaled copy of x and of w that is subtracted if r or q
+depends on their lengths:
 
 .. math:: ∂L/∂x = (D r q) w − x \, Σ_j D_{ij} P_{ij}/‖x‖², \quad ∂L/∂w = (D r q)^T x − w \, Σ_i D_{ij} P_{ij}/‖w‖²
 
-**Why.** Normalized copies of x and w are never built. A head of ten classes is limited by the number of calls and needs
-half of them. Tensors (n, c) are stored with the samples contiguous: on a CPU, the product w·xᵀ of few classes takes half
+**Why.** Normalized copies of x and w are never built. The number of calls limits a head of ten classes, and this method needs
+half as many. Tensors (n, c) are stored with the samples contiguous: on a CPU, the product w·xᵀ of few classes takes half
 the time of x·wᵀ, and sums over classes use vector instructions. For a second derivative, plain autograd computes the
 losses again.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -29,13 +40,14 @@ from torch.func import functional_call
 
 from ...geometry import accumulation_dtype, matmul, norm, normalize
 from ..margins.margin import AngularScore, Context, Margin, Strength, draw_noise, evaluate_with_slope
-from .problem import LossProblem, ScoreFunction, is_plain, select_angular, uses_target
+from .problem import LossProblem, Scale, ScoreFunction, is_plain, select_angular
 from .scores import (
     MAX_NORM,
     MIN_NORM,
     Batch,
     Target,
     TargetProducts,
+    add_penalty,
     compute_target,
     compute_target_logit,
     expand_scale,
@@ -54,14 +66,15 @@ Recompute = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 class ProductForm(NamedTuple):
     """How products are normalized: divided by ‖x‖ if ``by_x``, by ‖w‖ if ``by_weight``, and multiplied by ``scale``.
 
-    A scale needs ``by_x``, and sub-centers need ``by_weight``. ``masked`` sets each sample's target class to −∞.
+    A scale needs ``by_x``, and sub-centers need ``by_weight``. ``are_logits`` says that the products of the other classes are
+    their logits, to which only the bias is added; otherwise the products are cosines.
     """
 
     sub_centers: int = 1
     by_x: bool = True
     by_weight: bool = True
     scale: float = 1.0
-    masked: bool = False
+    are_logits: bool = False
 
 
 class RawProducts(NamedTuple):
@@ -86,7 +99,7 @@ class Products(NamedTuple):
     """The products of a batch with all rows of a weight, with gradients.
 
     Attributes:
-        others: The largest product per class; −∞ at each sample's target class if masked.
+        others: The largest product per class. At each sample's target class it has no gradient.
         own: The product of each sample with its target class.
         norms: ‖x‖ of each sample.
         lengths: ‖w‖ of each row.
@@ -98,37 +111,44 @@ class Products(NamedTuple):
     lengths: Float[Tensor, "ck"]
 
 
+class _Settings(NamedTuple):
+    """What the losses depend on besides features, weight and bias. ``g`` belongs to the target classes."""
+
+    problem: LossProblem
+    form: ProductForm
+    noise: Mapping[Strength, Tensor] | None
+    g: AngularScore
+
+
 def compute_few_classes(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"] | None:
-    """Return the loss of sample_scale sample, or None if a length is outside of [``MIN_NORM``, ``MAX_NORM``]; a LossMethod."""
-    scores, scale, labels = problem.scores, problem.scale, problem.labels
-    features, weight, bias = problem.batch.features, problem.weight, problem.bias
-    dtype, plain, by_norm = accumulation_dtype(features, weight), is_plain(scores), isinstance(scale, str)
-    # Plain products include the scale if it is a number. A tensor may need a gradient and is applied separately.
-    separate_scale = plain and isinstance(scale, Tensor)
-    form = ProductForm(
-        sub_centers=scores.sub_centers,
-        by_x=not (plain and by_norm),
-        by_weight=not (plain and scores.weight_norm),
-        scale=float(scale) if plain and isinstance(scale, (int, float)) else 1.0,
-        masked=plain and not separate_scale,
-    )
+    """Return the loss of each sample, or None if a length is outside of [``MIN_NORM``, ``MAX_NORM``]; a LossMethod."""
+    scores, features, weight, bias = problem.scores, problem.batch.features, problem.weight, problem.bias
+    dtype = accumulation_dtype(features, weight)
     x, weight, bias = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-    raw_products = multiply(x, weight, form)
-    if raw_products is None:
+    form = choose_form(scores, problem.scale)
+    products = multiply(x, weight, form)
+    if products is None:
         return None
-    noise = draw_noise(scores.margin, raw_products.norms)
-    g = select_angular(scores, labels)
-    settings = _Settings(problem, noise, form, g)
-    if not isinstance(scale, Tensor):
-        sample_scale = raw_products.norms if isinstance(scale, str) else float(scale)
-        batch = Batch(raw_products.norms, sample_scale, labels, problem.ignored, noise)
-        # The margin's hook may update running statistics. A second derivative calls the hook again with these copies.
-        buffers = {f"margin.{name}": b.clone() for name, b in _list_buffers(scores.margin)}
-        recompute = functools.partial(_recompute, settings, buffers)
-        loss = _compute_closed_form(x, weight, bias, raw_products, settings, batch, recompute)
-        if loss is not None:
-            return loss
-    return _compute_by_autograd(settings, raw_products, x, weight, bias)
+    noise = draw_noise(scores.margin, products.norms)
+    settings = _Settings(problem, form, noise, select_angular(scores, problem.labels))
+    loss = _compute_closed_form(settings, products, x, weight, bias)
+    return _compute_by_autograd(settings, products, x, weight, bias) if loss is None else loss
+
+
+def choose_form(scores: ScoreFunction, scale: Scale) -> ProductForm:
+    """Choose the products by the table in the module's docstring.
+
+    A scale in a tensor may need a gradient of its own, so it is applied to cosines, as for a margin on the other classes.
+
+    >>> from hypersphere.angular import Cosine
+    >>> choose_form(ScoreFunction(Margin(), Cosine(), num_classes=10), "feature_norm")
+    ProductForm(sub_centers=1, by_x=False, by_weight=True, scale=1.0, are_logits=True)
+    """
+    if not is_plain(scores) or isinstance(scale, Tensor):
+        return ProductForm(scores.sub_centers)
+    if isinstance(scale, str):
+        return ProductForm(scores.sub_centers, by_x=False, by_weight=not scores.weight_norm, are_logits=True)
+    return ProductForm(scores.sub_centers, scale=float(scale), are_logits=True)
 
 
 def multiply(x: Float[Tensor, "n d"], weight: Float[Tensor, "ck d"], form: ProductForm) -> RawProducts | None:
@@ -152,7 +172,8 @@ def multiply(x: Float[Tensor, "n d"], weight: Float[Tensor, "ck d"], form: Produ
         products = matmul(weight, x.T)
         if form.by_weight:
             products.div_(lengths.unsqueeze(1))
-        raw, nearest = find_nearest_centers(products.T, form.sub_centers)
+        several = form.sub_centers > 1
+        raw, nearest = find_nearest_centers(products.T, form.sub_centers) if several else (products.T, None)
         times = norms.reciprocal().mul_(form.scale) if form.by_x else None
         return RawProducts(raw, nearest, times, norms, lengths)
 
@@ -160,23 +181,6 @@ def multiply(x: Float[Tensor, "n d"], weight: Float[Tensor, "ck d"], form: Produ
 def scale_products(products: RawProducts) -> Float[Tensor, "n c"]:
     """Return P in a new tensor: ``raw`` times its factors."""
     return products.raw.clone() if products.times is None else products.raw * products.times.unsqueeze(1)
-
-
-def attach_gradient(
-    x: Float[Tensor, "n d"],
-    weight: Float[Tensor, "ck d"],
-    labels: Int[Tensor, "n"],
-    products: RawProducts,
-    form: ProductForm,
-) -> Products:
-    r"""Attach gradients to the result of :func:`multiply`.
-
-    >>> x, w = torch.tensor([[3.0, 4.0]]), torch.eye(2)
-    >>> products = attach_gradient(x, w, torch.tensor([1]), multiply(x, w, ProductForm()), ProductForm())
-    >>> products.others, products.own, products.norms
-    (tensor([[0.6000, 0.8000]]), tensor([0.8000]), tensor([5.]))
-    """
-    return Products(*_AttachGradient.apply(x, weight, labels.unsqueeze(1), form, products))
 
 
 def propagate(
@@ -224,155 +228,18 @@ def _multiply_and_project(
     return matmul(left, right).addcmul_(rows, factor.div_(lengths).unsqueeze(1), value=-1)
 
 
-class _AttachGradient(torch.autograd.Function):
-    """Products that were computed before, with :func:`propagate` as their derivative."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, column: Tensor, form: ProductForm, raw_products: RawProducts
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        others = scale_products(raw_products)
-        own = others.gather(1, column).squeeze(1)
-        ctx.save_for_backward(x, weight, column, *raw_products)
-        ctx.form = form
-        ctx.set_materialize_grads(False)
-        return (
-            others.scatter_(1, column, -torch.inf) if form.masked else others,
-            own,
-            raw_products.norms,
-            raw_products.lengths,
-        )
-
-    @staticmethod
-    def backward(
-        ctx: Any, d_others: Tensor | None, d_own: Tensor | None, d_norms: Tensor | None, d_lengths: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        x, weight, column, *saved = ctx.saved_tensors
-        raw_products, form, needs = RawProducts(*saved), ctx.form, ctx.needs_input_grad[:2]
-        if torch.is_grad_enabled():
-            grad_outputs = (d_others, d_own, d_norms, d_lengths)
-            return (*_differentiate_plainly(x, weight, column, form, grad_outputs, needs), *[None] * 3)
-        d = torch.zeros_like(raw_products.raw) if d_others is None else d_others
-        # `others` has no gradient at the target class: the product there is differentiated as the output `own`.
-        d = d.scatter(1, column, 0.0) if d_own is None else d.scatter(1, column, d_own.unsqueeze(1))
-        d = d if raw_products.times is None else d.mul_(raw_products.times.unsqueeze(1))
-        return (*propagate(x, weight, raw_products, form, d, d_norms, d_lengths, needs), None, None, None)
-
-
-def _differentiate_plainly(
-    x: Tensor,
-    weight: Tensor,
-    column: Tensor,
-    form: ProductForm,
-    grad_outputs: tuple[Tensor | None, ...],
-    needs: tuple[bool, ...],
-) -> list[Tensor | None]:
-    """Return the gradients of x and w by plain autograd, with a graph for a second derivative."""
-    rows = normalize(weight) if form.by_weight else weight
-    products = (form.scale * normalize(x) if form.by_x else x) @ rows.T
-    products = products if form.sub_centers == 1 else products.unflatten(1, (-1, form.sub_centers)).amax(-1)
-    others = products.scatter(1, column, -torch.inf if form.masked else products.detach().gather(1, column))
-    outputs = (others, products.gather(1, column).squeeze(1), norm(x), norm(weight))
-    pairs = [(output, d) for output, d in zip(outputs, grad_outputs, strict=True) if d is not None]
-    inputs = [t for t, need in zip((x, weight), needs, strict=True) if need]
-    gradients = iter(
-        torch.autograd.grad([o for o, _ in pairs], inputs, [d for _, d in pairs], create_graph=True, allow_unused=True)
-    )
-    return [next(gradients) if need else None for need in needs]
-
-
-class _Settings(NamedTuple):
-    """Arguments shared by the computation of the losses and its repetition for a second derivative."""
-
-    problem: LossProblem
-    noise: Mapping[Strength, Tensor] | None
-    form: ProductForm
-    g: AngularScore
-
-
-def _compute_by_autograd(
-    settings: _Settings, raw_products: RawProducts, x: Tensor, weight: Tensor, bias: Tensor | None
-) -> Float[Tensor, "n"]:
-    """Compute the losses by autograd from products with gradients."""
-    problem = settings.problem
-    labels, scores, scale, comparison = problem.labels, problem.scores, problem.scale, problem.comparison
-    plain = is_plain(scores)
-    separate_scale = plain and isinstance(scale, Tensor)
-    products = attach_gradient(x, weight, labels, raw_products, settings.form)
-    sample_scale = (
-        products.norms
-        if isinstance(scale, str)
-        else expand_scale(x, scale)
-        if isinstance(scale, Tensor)
-        else float(scale)
-    )
-    batch = Batch(products.norms, sample_scale, labels, problem.ignored, settings.noise)
-    # If no hook uses the target's cosine, the scaled product is the target's logit.
-    if plain and not uses_target(scores.margin):
-        cos, logit = None, products.own * sample_scale if separate_scale else products.own
-    else:
-        target = _split_target(products, batch, scores, settings.g, plain, separate_scale)
-        cos, logit = target.cos, compute_target_logit(scores, batch, target, settings.g, problem.annealing)
-    if bias is not None:
-        logit = logit + (bias[labels] if bias.numel() > 1 else bias)
-    if plain:
-        z = products.others
-        if separate_scale and isinstance(sample_scale, Tensor):
-            z = z * sample_scale.unsqueeze(-1)
-        z = z if bias is None else z + bias
-    else:
-        hardest = find_hardest(scores, products.others, labels)
-        lengths = products.lengths if scores.weight_norm else None
-        class_bias = None if bias is None else bias.expand(scores.num_classes)
-        z = score_cosines(scores, slice(None), products.others, lengths, class_bias, batch, cos, hardest)
-    if separate_scale or not plain:
-        z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
-    loss = comparison.loss(logit, comparison.of_all(z), scores.num_classes)
-    penalty = scores.margin.penalty(Context(settings.g, batch.norms, labels, problem.ignored, cos, noise=batch.noise))
-    return loss if penalty is None else loss + penalty
-
-
-def _split_target(
-    products: Products, batch: Batch, scores: ScoreFunction, g: AngularScore, plain: bool, separate_scale: bool
-) -> Target:
-    """Return the target's logit without margin, cos θ and ‖w‖. Plain products are logits unless the scale is separate."""
-    assert batch.labels is not None
-    length = products.lengths[batch.labels] if scores.weight_norm else None
-    if not plain or separate_scale:
-        return compute_target(batch, TargetProducts(None, products.own.clamp(-1, 1), length), g)
-    scale = batch.scale if length is None else batch.scale * length
-    return Target(products.own, (products.own / scale).clamp(-1, 1), length)
-
-
-def _list_buffers(margin: Margin) -> Iterator[tuple[str, Tensor]]:
-    """List the margin's buffers by name. Skip the slow search if the margin has neither buffers nor submodules."""
-    return margin.named_buffers() if margin._buffers or margin._modules else iter(())
-
-
-def _recompute(
-    settings: _Settings, buffers: dict[str, Tensor], x: Tensor, weight: Tensor, bias: Tensor | None
-) -> Float[Tensor, "n"]:
-    """Compute the losses again by autograd, with copies of these buffers in the margin."""
-    raw_products = multiply(x, weight, settings.form)
-    assert raw_products is not None
-    copies = {name: buffer.clone() for name, buffer in buffers.items()}
-    result: Tensor = functional_call(_AutogradLosses(settings), copies, (raw_products, x, weight, bias))
-    return result
-
-
-class _AutogradLosses(nn.Module):
-    """The losses as a module that contains the margin, so that ``functional_call`` can replace the margin's buffers."""
-
-    def __init__(self, settings: _Settings):
-        super().__init__()
-        self.margin, self.settings = settings.problem.scores.margin, settings
-
-    def forward(self, raw_products: RawProducts, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _compute_by_autograd(self.settings, raw_products, x, weight, bias)
+def _build_batch(settings: _Settings, norms: Tensor) -> Batch:
+    """Return the inputs of the margin's hooks; ``norms`` may have a graph."""
+    problem, scale = settings.problem, settings.problem.scale
+    if isinstance(scale, str):
+        scale = norms
+    elif isinstance(scale, Tensor):
+        scale = expand_scale(norms, scale)
+    return Batch(norms, scale, problem.labels, problem.ignored, settings.noise)
 
 
 class _TargetSlopes(NamedTuple):
-    """t without its bias, cos θ if a hook uses it, ∂t/∂P (None for 1) and ∂t/∂s (None for 0), s being the scale."""
+    """The target's logit t without its bias, its cosine if a hook uses it, ∂t/∂P (None for 1) and ∂t/∂s (None for 0)."""
 
     logit: Tensor
     cos: Tensor | None = None
@@ -381,7 +248,15 @@ class _TargetSlopes(NamedTuple):
 
 
 class _LossSlopes(NamedTuple):
-    """Derivatives of each sample's loss by P, t, a shared bias and the scale; and the target's ‖w‖ if the scale has it."""
+    """What the backward pass of the closed form needs besides the products.
+
+    Attributes:
+        products: ∂L/∂P.
+        logit: ∂L/∂t.
+        shared_bias: ∂L/∂b of one bias for all classes; None for one bias per class, or none.
+        scale: ∂L/∂s if the scale depends on the lengths of features.
+        length: ‖w‖ of the target class if the scale includes it.
+    """
 
     products: Float[Tensor, "n c"]
     logit: Float[Tensor, "n"]
@@ -391,33 +266,32 @@ class _LossSlopes(NamedTuple):
 
 
 def _compute_closed_form(
-    x: Float[Tensor, "n d"],
-    weight: Float[Tensor, "ck d"],
-    bias: Float[Tensor, "..."] | None,
-    raw_products: RawProducts,
-    settings: _Settings,
-    batch: Batch,
-    recompute: Recompute,
+    settings: _Settings, raw_products: RawProducts, x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Float[Tensor, "n"] | None:
     """Return the losses with closed-form gradients of x, w and b.
 
     Return None if a slope has no closed form or another input may need a gradient.
     """
-    problem, g = settings.problem, settings.g
-    scores, comparison, annealing = problem.scores, problem.comparison, problem.annealing
-    plain, labels = is_plain(scores), problem.labels
+    problem, form = settings.problem, settings.form
+    scores, comparison, labels, annealing = problem.scores, problem.comparison, problem.labels, problem.annealing
+    batch = _build_batch(settings, raw_products.norms)
     has_class_bias = bias is not None and bias.numel() > 1
-    if (isinstance(annealing, Tensor) and annealing.requires_grad) or (
-        not plain and (has_class_bias or isinstance(batch.scale, Tensor))
-    ):
+    if isinstance(annealing, Tensor) and annealing.requires_grad:
         return None
-    differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
+    if not form.are_logits and (has_class_bias or isinstance(batch.scale, Tensor)):
+        return None
+    # A hook may update running statistics. A second derivative calls the hooks again with these copies. The search for buffers
+    # is slow, so skip it if there can be none.
+    margin = scores.margin
+    buffers = dict(margin.named_buffers()) if margin._buffers or margin._modules else {}
+    copies = {f"margin.{name}": buffer.clone() for name, buffer in buffers.items()}
+    is_differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
     column = labels.unsqueeze(1)
     with torch.no_grad():
-        z = scale_products(raw_products)
+        products = scale_products(raw_products)
         length = raw_products.lengths[labels] if scores.weight_norm else None
-        target = _differentiate_target(z.gather(1, column).squeeze(1), length, batch, scores, g, annealing)
-        others = None if target is None else _differentiate_others(z, target, batch, scores)
+        target = _differentiate_target(settings, products.gather(1, column).squeeze(1), length, batch)
+        others = None if target is None else _differentiate_others(settings, products, target, batch)
         if target is None or others is None:
             return None
         (z, slope), logit = others, target.logit
@@ -426,7 +300,7 @@ def _compute_closed_form(
         z.scatter_(1, column, -torch.inf)
         summary, slope_by = comparison.of_all_with_slope(z)
         loss, by_logit, by_summary = comparison.loss_with_slopes(logit, summary, scores.num_classes)
-        if not differentiable:
+        if not is_differentiable:
             return loss
         d = slope_by(by_summary)
         d_shared = None if bias is None or has_class_bias else d.scatter_(1, column, by_logit.unsqueeze(1)).sum(1)
@@ -435,29 +309,27 @@ def _compute_closed_form(
         d.scatter_(1, column, d_target.unsqueeze(1))
         d_scale = None if target.by_scale is None else by_logit * target.by_scale
     slopes = _LossSlopes(d, by_logit, d_shared, d_scale, length)
-    result: Tensor = _ClosedForm.apply(x, weight, bias, labels, settings.form, raw_products, slopes, loss, recompute)
+    recompute = functools.partial(_recompute, settings, copies)
+    result: Tensor = _ClosedForm.apply(x, weight, bias, labels, form, raw_products, slopes, loss, recompute)
     return result
 
 
 def _differentiate_target(
-    product: Tensor,
-    length: Tensor | None,
-    batch: Batch,
-    scores: ScoreFunction,
-    g: AngularScore,
-    annealing: float | Tensor,
+    settings: _Settings, product: Tensor, length: Tensor | None, batch: Batch
 ) -> _TargetSlopes | None:
-    """Return t and its slopes from the target's product: s·cos θ if scores are plain, otherwise cos θ."""
-    plain, margin = is_plain(scores), scores.margin
-    if plain and not uses_target(scores.margin):
+    """Return the target's logit and its slopes from the target's product, or None if there is no closed form."""
+    scores, annealing, are_logits = settings.problem.scores, settings.problem.annealing, settings.form.are_logits
+    margin, g = scores.margin, settings.g
+    has_target_hook = type(margin).target is not Margin.target
+    has_penalty = type(margin).penalty is not Margin.penalty
+    if are_logits and not has_target_hook and not has_penalty:
         return _TargetSlopes(product)
     scale = batch.scale if length is None else batch.scale * length
-    cos = (product / scale if plain else product).clamp_(-1, 1)
+    cos = (product / scale if are_logits else product).clamp_(-1, 1)
     context = Context(g, batch.norms, batch.labels, batch.ignored, noise=batch.noise)
-    if type(margin).penalty is not Margin.penalty and margin.penalty(context) is not None:
+    if has_penalty and margin.penalty(context) is not None:
         return None
-    score: tuple[Tensor, Tensor | float] | None = (cos, 1.0) if plain else evaluate_with_slope(g, cos)
-    has_target_hook = type(margin).target is not Margin.target
+    score: tuple[Tensor, Tensor | float] | None = (cos, 1.0) if are_logits else evaluate_with_slope(g, cos)
     psi = margin.target_with_slope(cos, context) if has_target_hook and score is not None else score
     if score is None or psi is None:
         return None
@@ -466,7 +338,7 @@ def _differentiate_target(
         effect = effect / (1 + annealing)
         value = score[0] + effect
         slope = score[1] if scores.detached else score[1] + (slope - score[1]) / (1 + annealing)
-    if not plain:
+    if not are_logits:
         return _TargetSlopes(value * scale, cos, slope * scale)
     # t = s·ψ(P/s), computed as P plus the margin's effect, so that t equals P exactly if the margin has no effect.
     by_scale = value - cos * slope if isinstance(scale, Tensor) else None
@@ -474,13 +346,14 @@ def _differentiate_target(
 
 
 def _differentiate_others(
-    z: Tensor, target: _TargetSlopes, batch: Batch, scores: ScoreFunction
+    settings: _Settings, products: Tensor, target: _TargetSlopes, batch: Batch
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Return the other classes' logits without biases, possibly in the memory of ``z``, and ∂z/∂P, None for 1."""
-    if is_plain(scores):
-        return z, None
-    hardest = find_hardest(scores, z, batch.labels)
-    phi = score_cosines_with_slope(scores, slice(None), z, batch, target.cos, hardest)
+    """Return the other classes' logits z without biases, possibly in the memory of ``products``, and ∂z/∂P, None for 1."""
+    if settings.form.are_logits:
+        return products, None
+    scores = settings.problem.scores
+    hardest = find_hardest(scores, products, batch.labels)
+    phi = score_cosines_with_slope(scores, slice(None), products, batch, target.cos, hardest)
     return None if phi is None else (phi[0] * batch.scale, phi[1].mul_(batch.scale))
 
 
@@ -517,6 +390,7 @@ class _ClosedForm(torch.autograd.Function):
         d = slopes.products * (grad if raw_products.times is None else grad * raw_products.times).unsqueeze(1)
         d_norms = d_lengths = d_bias = None
         if slopes.scale is not None:
+            # The scale is ‖x‖, or the product of ‖x‖ and the length of the target class.
             d_norms = d_scale = grad * slopes.scale
             if slopes.length is not None:
                 d_norms = d_scale * slopes.length
@@ -528,3 +402,120 @@ class _ClosedForm(torch.autograd.Function):
             d_logits = slopes.products.scatter(1, column, slopes.logit.unsqueeze(1))
             d_bias = torch.mv(d_logits.T, grad)
         return (*propagate(x, weight, raw_products, ctx.form, d, d_norms, d_lengths, needs[:2]), d_bias, *[None] * 6)
+
+
+def _compute_by_autograd(
+    settings: _Settings, raw_products: RawProducts, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Float[Tensor, "n"]:
+    """Return the losses, differentiated by autograd from the products on."""
+    problem, form, g = settings.problem, settings.form, settings.g
+    labels, scores = problem.labels, problem.scores
+    products = attach_gradient(x, weight, labels, raw_products, form)
+    batch = _build_batch(settings, products.norms)
+    length = products.lengths[labels] if scores.weight_norm else None
+    if form.are_logits:
+        scale = batch.scale if length is None else batch.scale * length
+        target = Target(products.own, (products.own / scale).clamp(-1, 1), length)
+        z = products.others if bias is None else products.others + bias
+    else:
+        target = compute_target(batch, TargetProducts(None, products.own.clamp(-1, 1), length), g)
+        lengths = products.lengths if scores.weight_norm else None
+        class_bias = None if bias is None else bias.expand(scores.num_classes)
+        hardest = find_hardest(scores, products.others, labels)
+        z = score_cosines(scores, slice(None), products.others, lengths, class_bias, batch, target.cos, hardest)
+    logit = compute_target_logit(scores, batch, target, g, problem.annealing)
+    if bias is not None:
+        logit = logit + (bias[labels] if bias.numel() > 1 else bias)
+    summary = problem.comparison.of_all(z.scatter(1, labels.unsqueeze(1), -torch.inf))
+    loss = problem.comparison.loss(logit, summary, scores.num_classes)
+    return add_penalty(scores, loss, batch, g, target.cos)
+
+
+def attach_gradient(
+    x: Float[Tensor, "n d"],
+    weight: Float[Tensor, "ck d"],
+    labels: Int[Tensor, "n"],
+    products: RawProducts,
+    form: ProductForm,
+) -> Products:
+    r"""Attach gradients to the result of :func:`multiply`.
+
+    >>> x, w = torch.tensor([[3.0, 4.0]]), torch.eye(2)
+    >>> products = attach_gradient(x, w, torch.tensor([1]), multiply(x, w, ProductForm()), ProductForm())
+    >>> products.others, products.own, products.norms
+    (tensor([[0.6000, 0.8000]]), tensor([0.8000]), tensor([5.]))
+    """
+    return Products(*_AttachGradient.apply(x, weight, labels.unsqueeze(1), form, products))
+
+
+class _AttachGradient(torch.autograd.Function):
+    """Products that were computed before, with :func:`propagate` as their derivative."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, column: Tensor, form: ProductForm, raw_products: RawProducts
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        others = scale_products(raw_products)
+        ctx.save_for_backward(x, weight, column, *raw_products)
+        ctx.form = form
+        ctx.set_materialize_grads(False)
+        return others, others.gather(1, column).squeeze(1), raw_products.norms, raw_products.lengths
+
+    @staticmethod
+    def backward(
+        ctx: Any, d_others: Tensor | None, d_own: Tensor | None, d_norms: Tensor | None, d_lengths: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, column, *saved = ctx.saved_tensors
+        raw_products, form, needs = RawProducts(*saved), ctx.form, ctx.needs_input_grad[:2]
+        if torch.is_grad_enabled():
+            grad_outputs = (d_others, d_own, d_norms, d_lengths)
+            return (*_differentiate_plainly(x, weight, column, form, grad_outputs, needs), *[None] * 3)
+        d = torch.zeros_like(raw_products.raw) if d_others is None else d_others
+        # The product with the target class is differentiated as the output `own`.
+        d = d.scatter(1, column, 0.0) if d_own is None else d.scatter(1, column, d_own.unsqueeze(1))
+        d = d if raw_products.times is None else d.mul_(raw_products.times.unsqueeze(1))
+        return (*propagate(x, weight, raw_products, form, d, d_norms, d_lengths, needs), None, None, None)
+
+
+def _differentiate_plainly(
+    x: Tensor,
+    weight: Tensor,
+    column: Tensor,
+    form: ProductForm,
+    grad_outputs: tuple[Tensor | None, ...],
+    needs: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Return the gradients of x and w by plain autograd, with a graph for a second derivative."""
+    rows = normalize(weight) if form.by_weight else weight
+    products = (form.scale * normalize(x) if form.by_x else x) @ rows.T
+    products = products if form.sub_centers == 1 else products.unflatten(1, (-1, form.sub_centers)).amax(-1)
+    others = products.scatter(1, column, products.detach().gather(1, column))
+    outputs = (others, products.gather(1, column).squeeze(1), norm(x), norm(weight))
+    pairs = [(output, d) for output, d in zip(outputs, grad_outputs, strict=True) if d is not None]
+    inputs = [t for t, need in zip((x, weight), needs, strict=True) if need]
+    gradients = iter(
+        torch.autograd.grad([o for o, _ in pairs], inputs, [d for _, d in pairs], create_graph=True, allow_unused=True)
+    )
+    return [next(gradients) if need else None for need in needs]
+
+
+def _recompute(
+    settings: _Settings, buffers: Mapping[str, Tensor], x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Float[Tensor, "n"]:
+    """Compute the losses again by autograd, with copies of these buffers in the margin."""
+    copies = {name: buffer.clone() for name, buffer in buffers.items()}
+    result: Tensor = functional_call(_AutogradLosses(settings), copies, (x, weight, bias))
+    return result
+
+
+class _AutogradLosses(nn.Module):
+    """The losses as a module that contains the margin, so that ``functional_call`` can replace the margin's buffers."""
+
+    def __init__(self, settings: _Settings):
+        super().__init__()
+        self.margin, self.settings = settings.problem.scores.margin, settings
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        raw_products = multiply(x, weight, self.settings.form)
+        assert raw_products is not None
+        return _compute_by_autograd(self.settings, raw_products, x, weight, bias)

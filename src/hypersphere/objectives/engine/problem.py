@@ -486,12 +486,6 @@ def is_plain(scores: ScoreFunction) -> bool:
     return isinstance(scores.angular, Cosine) and type(scores.margin).others is Margin.others
 
 
-def uses_target(margin: Margin) -> bool:
-    """Return whether the margin has a hook that uses the target's cosine."""
-    kind = type(margin)
-    return kind.target is not Margin.target or kind.penalty is not Margin.penalty
-
-
 def select_angular(scores: ScoreFunction, classes: slice | Int[Tensor, "..."]) -> AngularScore:
     """Return g for these classes: its per-class parameters, if any, are restricted to them."""
     parameters = scores.angular._parameters.items()

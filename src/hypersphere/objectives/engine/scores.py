@@ -88,13 +88,13 @@ def prepare_features(
     norms = (x * directions).sum(-1)
     if isinstance(scale, str):
         return BatchFeatures(directions, norms, norms, x, labels, ignored)
-    per_sample = expand_scale(x, scale)
+    per_sample = expand_scale(norms, scale)
     return BatchFeatures(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
 
 
-def expand_scale(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float) -> Float[Tensor, "n"]:
-    """Return a constant scale for each sample, in the dtype and on the device of ``x``."""
-    return torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
+def expand_scale(norms: Float[Tensor, "n"], scale: Float[Tensor, "..."] | float) -> Float[Tensor, "n"]:
+    """Return a constant scale for each sample, in the dtype and on the device of ``norms``."""
+    return torch.as_tensor(scale, dtype=norms.dtype, device=norms.device).expand_as(norms)
 
 
 def compute_target_products(scores: ScoreFunction, x: BatchFeatures, rows: Float[Tensor, "n k d"]) -> TargetProducts:
@@ -121,8 +121,11 @@ def compute_target(x: Batch | BatchFeatures, products: TargetProducts, g: Angula
 
 def compute_target_logit(
     scores: ScoreFunction, x: Batch | BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
-) -> Float[Tensor, "n"]:
-    """Return t without its bias: the logit without margin plus scale·(ψ − g)/(1 + λ). Calls the target hook once."""
+) -> Float[Tensor, "*n"]:
+    """Return t without its bias: the logit without margin plus scale·(ψ − g)/(1 + λ). Calls the target hook once.
+
+    With soft targets every class is the target once: the tensors then have one row per sample and one column per class.
+    """
     if type(scores.margin).target is Margin.target:
         return target.plain
     plain = target.cos if isinstance(g, Cosine) else g(target.cos)
@@ -133,6 +136,18 @@ def compute_target_logit(
     change = x.scale * (effect if target.length is None else target.length * effect)
     # The margin makes a logit up to 2m − 1 times as large: it must not overflow before the plain logit does.
     return target.plain + change.clamp_min(-torch.finfo(change.dtype).max / 1024)
+
+
+def add_penalty(
+    scores: ScoreFunction,
+    loss: Float[Tensor, "n"],
+    x: Batch | BatchFeatures,
+    g: AngularScore,
+    target: Float[Tensor, "n"] | None = None,
+) -> Float[Tensor, "n"]:
+    """Add the margin's penalty, if it has one, to the loss of each sample; ``target`` is cos θ of the target class."""
+    penalty = scores.margin.penalty(Context(g, x.norms, x.labels, x.ignored, target, noise=x.noise))
+    return loss if penalty is None else loss + penalty
 
 
 def compute_scores(
@@ -221,8 +236,8 @@ def _build_context(
 
 
 def _clamp_cosines(scores: ScoreFunction, cos: Tensor) -> Tensor:
-    # Do not clamp if the margin compares the cosines with the k-th largest one, which is not clamped either.
-    return cos if scores.margin.hardest else cos.clamp(-1, 1)
+    # Only functions of cosines need the limits. The k-th largest cosine, which a margin compares with, has none.
+    return cos if scores.margin.hardest or is_plain(scores) else cos.clamp(-1, 1)
 
 
 def multiply_rows(scores: ScoreFunction, x: Float[Tensor, "n d"], w: Float[Tensor, "ck d"]) -> Float[Tensor, "n c"]:

@@ -53,8 +53,8 @@ class AdditiveCosine(Margin):
 class AdditiveAngle(Margin):
     r"""ψ(θ) = cos(θ + m): ArcFace (L_a2). ``m`` is in radians, in [0, π); ``m = 0`` is no margin.
 
-    Where θ + m passes π the cosine would rise again. There ψ(θ) = −cos(θ + m) − 2, the same continuation that eq. 2.6
-    gives the multiplicative margin: continuous at −1, decreasing down to cos m − 2 at θ = π.
+    Beyond θ + m = π the cosine would increase again. There ψ(θ) = −cos(θ + m) − 2, which continues it as eq. 2.6 continues
+    the multiplicative margin: ψ is continuous and decreases to cos m − 2 at θ = π.
 
     >>> AdditiveAngle(0.5).target(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 0.8776, -0.4794, -1.1224])

@@ -1,4 +1,4 @@
-"""SphereFace-R's two other ways to multiply an angle: stop at π, or divide the angles of the other classes."""
+"""Two multiplicative margins of SphereFace-R: the angle is limited to π, or the angles of the other classes are divided."""
 
 import math
 
@@ -25,8 +25,8 @@ from .margin import (
 class Clipped(Margin):
     r"""ψ(θ) = cos(min(mθ, π)): SphereFace-R v1 (Liu et al., 2022). ``m = 1`` is no margin.
 
-    Past θ = π/m it is flat at −1, so its exact gradient is 0 there; SphereFace-R uses ``gradient="detached"``, under
-    which the target is pulled in from everywhere.
+    Beyond θ = π/m it is constant at −1, so its exact gradient is 0 there. SphereFace-R uses ``gradient="detached"``, whose
+    gradient is nowhere 0.
 
     >>> Clipped(2).target(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1., -1., -1.])
@@ -39,7 +39,9 @@ class Clipped(Margin):
     def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
         """Return g(min(mθ, π))."""
         m = evaluate_strength(self.m, context)
-        return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clip_angle(cos, m))
+        if isinstance(m, (int, float)) and m == 1:
+            return context.g(cos)
+        return context.g.at((m * arccos(cos)).clamp_max(math.pi))
 
     def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
         """Return the score and, with g = cos, its slope m·sin(mθ)/sin θ, which is 0 past π/m."""
@@ -59,9 +61,9 @@ class Clipped(Margin):
 
 
 class Shrunk(Margin):
-    r"""φ(θ) = cos(θ/m) on the other classes, the target as it is: SphereFace-R v2 (Liu et al., 2022).
+    r"""φ(θ) = cos(θ/m) on the other classes, and ψ(θ) = cos θ: SphereFace-R v2 (Liu et al., 2022).
 
-    The other classes come nearer instead of the target going away. ``m = 1`` is no margin.
+    It decreases the angles of the other classes instead of increasing that of the target. ``m = 1`` is no margin.
 
     >>> Shrunk(2).others(torch.tensor([[1.0, -0.5]]))
     tensor([[1.0000, 0.5000]])
@@ -79,7 +81,3 @@ class Shrunk(Margin):
     def extra_repr(self) -> str:
         """Return the divisor."""
         return format_numbers(m=self.m)
-
-
-def _clip_angle(cos: Tensor, m: float | Tensor) -> Tensor:
-    return (m * arccos(cos)).clamp_max(math.pi)

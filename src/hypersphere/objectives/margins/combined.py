@@ -20,7 +20,7 @@ from .margin import (
 
 
 class Combined(Margin):
-    r"""ψ(θ) = cos(m₁θ + m₂) − m₃, continued past m₁θ + m₂ = π as the multiplicative and the additive angle are.
+    r"""ψ(θ) = cos(m₁θ + m₂) − m₃, continued beyond m₁θ + m₂ = π as the multiplicative and the additive margin are.
 
     ``Combined(m, 0, 0)`` is :class:`Multiplicative`, ``Combined(1, m, 0)`` :class:`AdditiveAngle`, ``Combined(1, 0, m)``
     :class:`AdditiveCosine`. The default is no margin.

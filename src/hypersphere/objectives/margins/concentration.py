@@ -18,8 +18,8 @@ class Concentration(Margin):
 
     A feature x stands for the von Mises–Fisher distribution with mean direction μ = x/‖x‖ and concentration κ = γ‖x‖. With the
     moment generating function M_d of :func:`hypersphere.geometry.log_mean_exponential`, log E e^{β·w·z} is the difference
-    above, because the density is e^{κ·μ·z}/M_d(κ) and the two exponents add up to a vector of length ρ with
-    ρ² = κ² + β² + 2κβ cos θ. For κ → ∞ it is β cos θ; for κ = 0 it does not depend on θ: such a feature says nothing.
+    above, because the density is e^{κ·μ·z}/M_d(κ) and κμ + βw has the length ρ with
+    ρ² = κ² + β² + 2κβ cos θ. For κ → ∞ it is β cos θ. For κ = 0 it does not depend on θ: such a feature carries no information.
 
     By Jensen's inequality the expected loss E[log Σ_j e^{β·w_j·z} − β·w_y·z] is at most log Σ_j E e^{β·w_j·z} − β·A_d(κ) cos θ_y. The
     softmax of the scores gives the first term less the target's score, and :meth:`penalty` adds the rest, so a head with this
@@ -69,7 +69,7 @@ class Concentration(Margin):
         """Return log E e^{β·w_y·z} − E β·w_y·z ≥ 0, the gap between the softmax of the scores and the bound."""
         if context.norms is None:
             raise ValueError("Concentration needs the norms of the features, which its context lacks: use it in a head")
-        if context.target is None:  # a head asks whether there is a penalty before it knows the angles
+        if context.target is None:  # a head checks whether there is a penalty before it computes the angles
             return torch.zeros_like(context.norms)
         mean = mean_length(self.concentration(context.norms), self.dim) * context.target
         return self.scale * (self._score(context.target, context) - mean.to(context.target.dtype))

@@ -20,12 +20,12 @@ def continue_past_pi(
 
     .. math:: Ψ(u) = g(u − kπ) − k·(g(0) − g(π)), \quad u ∈ [kπ, (k+1)π]
 
-    With g = cos and m₂ = 0 this is (−1)^k cos(mθ) − 2k (eq. 2.6). The angle is taken once and g is read off u − kπ
-    itself, so no digits are lost where a piece ends. With g = cos the derivative is written by hand:
-    ∂Ψ/∂cos θ = m₁·sin(u − kπ)/sin θ, which is m₁² at θ = 0 for m₂ = 0 (and at π for an integer m₁), and bounded
-    elsewhere as that of :func:`~hypersphere.geometry.arccos`.
-    As Ψ decreases, agrees with g on [0, π] and u ≥ θ for m₁ ≥ 1 and m₂ ≥ 0, it never exceeds g(θ). Below 0, where a
-    negative m₂ can lead, Ψ(u) = g(0).
+    With g = cos and m₂ = 0 this is (−1)^k cos(mθ) − 2k (eq. 2.6). For m₁ ≥ 1 and m₂ ≥ 0 it never exceeds g(θ), because Ψ
+    decreases, agrees with g on [0, π], and u ≥ θ. With a negative m₂, u may be below 0; there Ψ(u) = g(0).
+
+    With g = cos the derivative is written by hand: ∂Ψ/∂cos θ = m₁·sin(u − kπ)/sin θ. For m₂ = 0 its limit is m₁² at θ = 0, and
+    at θ = π if m₁ is an integer. At the other poles it is bounded as in :func:`~hypersphere.geometry.arccos`. The arccos is
+    computed once and g is evaluated at u − kπ, so the result is accurate near the ends of the pieces.
 
     >>> continue_past_pi(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
     tensor([ 1., -1., -3.])
@@ -50,23 +50,23 @@ def continue_past_pi_with_slope(
         return None
     if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m1 == 1 and m2 == 0:
         return cos, torch.ones_like(cos)
-    value, _, slope = _wave(cos, m1, m2)
+    value, _, slope = _compute_wave(cos, m1, m2)
     return value, slope
 
 
 def continue_past_pi_plainly(
     cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore
 ) -> Float[Tensor, "..."]:
-    """Compute :func:`continue_past_pi` by operations that autograd, the compiler and function transforms can trace.
+    """Compute :func:`continue_past_pi` with operations that autograd, the compiler and function transforms can trace.
 
-    cos(mθ) needs no angle here: it is the Chebyshev polynomial of cos θ.
+    cos(mθ) is computed as the Chebyshev polynomial of cos θ, without an arccos.
 
     >>> continue_past_pi_plainly(torch.tensor([1.0, 0.0, -1.0]), 1.0, 0.5, COSINE)
     tensor([ 0.8776, -0.4794, -1.1224])
     """
     if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m2 == 0 and isinstance(g, Cosine):
-        k = sum(((cos < bound).to(cos.dtype) for bound in _bounds(m1)), torch.zeros_like(cos))
-        # Rounding may leave the wave a little outside [−1, 1]; there it is at an end of a piece, without a slope.
+        k = sum(((cos < bound).to(cos.dtype) for bound in _find_piece_ends(m1)), torch.zeros_like(cos))
+        # Rounding may give values slightly outside of [−1, 1] at the ends of a piece, where the slope is 0.
         return ((1 - 2 * (k % 2)) * chebyshev(cos, m1)).clamp(-1, 1) - 2 * k
     u = m1 * arccos(cos) + m2
     if isinstance(m2, Tensor):
@@ -76,11 +76,11 @@ def continue_past_pi_plainly(
 
 
 class _ExtendedCosine(torch.autograd.Function):
-    """Ψ of the cosine with both derivatives, by few operations; a second derivative goes through the plain form."""
+    """Ψ of the cosine with its derivatives by cos θ and m₂. A second derivative uses :func:`continue_past_pi_plainly`."""
 
     @staticmethod
     def forward(ctx: Any, cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> Tensor:
-        value, fall, slope = _wave(cos, m1, m2)
+        value, fall, slope = _compute_wave(cos, m1, m2)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(cos, *[m for m in (m1, m2) if isinstance(m, Tensor)], fall, slope)
             ctx.m1, ctx.m2 = (None if isinstance(m, Tensor) else m for m in (m1, m2))
@@ -88,25 +88,26 @@ class _ExtendedCosine(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        cos, *others, fall, slope = ctx.saved_tensors
+        cos, *margins, fall, slope = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            m1 = others.pop(0) if ctx.m1 is None else ctx.m1
-            m2 = others.pop(0) if ctx.m2 is None else ctx.m2
-            wanted = [t for t, need in ((cos, needs[0]), (m2, needs[2])) if need]
-            found = iter(
-                torch.autograd.grad(continue_past_pi_plainly(cos, m1, m2, COSINE), wanted, grad, create_graph=True)
-            )
-            return next(found) if needs[0] else None, None, next(found) if needs[2] else None
+            m1 = margins.pop(0) if ctx.m1 is None else ctx.m1
+            m2 = margins.pop(0) if ctx.m2 is None else ctx.m2
+            inputs = [t for t, need in ((cos, needs[0]), (m2, needs[2])) if need]
+            value = continue_past_pi_plainly(cos, m1, m2, COSINE)
+            gradients = iter(torch.autograd.grad(value, inputs, grad, create_graph=True))
+            return next(gradients) if needs[0] else None, None, next(gradients) if needs[2] else None
         return grad * slope if needs[0] else None, None, -grad * fall if needs[2] else None
 
 
-def _wave(cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Ψ, −∂Ψ/∂u = sin(u − kπ) and ∂Ψ/∂cos θ. On a batch the number of operations determines the time."""
+def _compute_wave(cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Ψ, −∂Ψ/∂u = sin(u − kπ) and ∂Ψ/∂cos θ, in as few calls as possible: their number determines the time."""
     theta = cos.clamp(-1, 1).acos_()
     u = theta + m2 if isinstance(m1, (int, float)) and m1 == 1 else (theta * m1).add_(m2)
     k = u.div(math.pi, rounding_mode="floor")
-    rest = u.sub_(k if not isinstance(m2, Tensor) else k.clamp_min_(0), alpha=math.pi)
+    if isinstance(m2, Tensor):  # it may be negative, and u below 0
+        k.clamp_min_(0)
+    rest = u.sub_(k, alpha=math.pi)
     if isinstance(m2, Tensor):
         rest.clamp_min_(0)
     fall = rest.sin()
@@ -114,7 +115,7 @@ def _wave(cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> tuple[Tensor, 
 
 
 def compute_wave_slope(theta: Tensor, fall: Tensor, m1: float | Tensor, m2: float | Tensor) -> Tensor:
-    """Return m₁·sin(u − kπ)/sin θ; at the poles its limit if there is one, otherwise a bounded value."""
+    """Return m₁·sin(u − kπ)/sin θ. At the poles it is the limit if there is one, otherwise a bounded value."""
     least = torch.finfo(theta.dtype).eps ** 0.5
     sine = theta.sin()
     slope = fall / sine.clamp_min(least)
@@ -124,6 +125,6 @@ def compute_wave_slope(theta: Tensor, fall: Tensor, m1: float | Tensor, m2: floa
     return slope.mul_(m1).masked_fill_(pole, m1 * m1)
 
 
-def _bounds(m: float) -> list[float]:
-    """Return cos θ where mθ = kπ, for the k that are reached before θ = π."""
+def _find_piece_ends(m: float) -> list[float]:
+    """Return cos θ at mθ = kπ for every k ≥ 1 with kπ/m < π."""
     return [math.cos(k * math.pi / m) for k in range(1, math.ceil(m - 1e-9))]

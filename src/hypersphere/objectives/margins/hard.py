@@ -14,7 +14,7 @@ from .statistics import compute_mean
 
 
 class Around(Margin):
-    """A margin around another one, which keeps its ψ and its penalty; members change what happens to the others."""
+    """A margin with ψ and the penalty of another margin. Derived classes change φ, the score of the other classes."""
 
     def __init__(self, margin: Margin):
         super().__init__()
@@ -40,9 +40,9 @@ class Around(Margin):
 class Curricular(Around):
     r"""φ(θ_j) = cos θ_j·(t + cos θ_j) where cos θ_j > ψ(θ_y), else cos θ_j: CurricularFace (Huang et al., 2020).
 
-    t is a running mean of the targets' cosines, t ← ``momentum``·mean + (1 − ``momentum``)·t in training: early on it is
-    near 0 and hard classes weigh less, later they weigh more. ψ is that of ``margin``, which keeps no statistics of its
-    own; the additive angle of 0.5 by default.
+    t is a running mean of the targets' cosines, t ← ``momentum``·mean + (1 − ``momentum``)·t in training mode. Early in training
+    it is near 0, so hard classes have a small weight; later their weight grows. ψ is that of ``margin``, which must not have
+    running statistics. The default is the additive angle 0.5.
 
     >>> margin = Curricular()
     >>> _ = margin.target(torch.tensor([0.5, 0.7]))
@@ -61,15 +61,17 @@ class Curricular(Around):
 
     def target(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n"]:
         """Return ψ of the inner margin. In training mode, update t from the batch."""
-        self._follow(cos, context)
+        self._update_mean(cos, context)
         return super().target(cos, context)
 
     def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
         """Return ψ of the inner margin and its slope. In training mode, update t from the batch."""
-        found = super().target_with_slope(cos, context)
-        if found is not None:
-            self._follow(cos, context)
-        return found
+        if not isinstance(context.g, Cosine):
+            return None  # as others_with_slope: the head then calls both plain hooks, and t is updated only once
+        score = super().target_with_slope(cos, context)
+        if score is not None:
+            self._update_mean(cos, context)
+        return score
 
     def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
         """Return g(θ_j)·(t + cos θ_j) for the hard classes."""
@@ -84,7 +86,7 @@ class Curricular(Around):
         more = (cos + (self.t.to(cos.dtype) - 1)).mul_(hard)
         return torch.addcmul(cos, cos, more), more.addcmul_(cos, hard).add_(1)
 
-    def _follow(self, cos: Tensor, context: Context) -> None:
+    def _update_mean(self, cos: Tensor, context: Context) -> None:
         if self.training:
             self.t.lerp_(compute_mean(cos, context, self.t), self.momentum)
 
@@ -96,8 +98,8 @@ class Curricular(Around):
 class Misclassified(Around):
     r"""φ(θ_j) = t·cos θ_j + t − 1 where cos θ_j > ψ(θ_y), else cos θ_j: MV-Softmax (Wang et al., 2020).
 
-    ``t`` > 1 raises the classes that win over the target, t = 1 leaves them. ψ is that of ``margin``, which keeps no
-    statistics; the additive cosine of 0.35 by default.
+    ``t`` > 1 increases the scores of classes that exceed the target's; t = 1 changes nothing. ψ is that of ``margin``, which
+    must not have running statistics. The default is the additive cosine 0.35.
 
     >>> context = hs.objectives.margins.Context(target=torch.tensor([[0.5]]))
     >>> Misclassified(t=1.2).others(torch.tensor([[0.1, 0.5]]), context)
@@ -128,10 +130,10 @@ class Misclassified(Around):
 
 
 class InterTopK(Around):
-    r"""φ(θ_j) = cos(max(θ_j − m, 0)) for the k classes nearest to a sample besides its own, else cos θ_j.
+    r"""φ(θ_j) = cos(max(θ_j − m, 0)) for the k other classes nearest to a sample, else cos θ_j.
 
-    The inter-top-k penalty of speaker recognition (Zhao et al., 2022): the confusable classes come nearer by ``m``
-    radians. ψ is that of ``margin``; the additive angle of 0.2 by default. k = 5 and m = 0.06 are usual there.
+    It is the inter-top-k penalty of speaker recognition (Zhao et al., 2022), where k = 5 and m = 0.06 are usual. ψ is that of
+    ``margin``; the default is the additive angle 0.2.
 
     >>> context = hs.objectives.margins.Context(hardest=torch.tensor([[0.5]]))
     >>> InterTopK(k=1, m=torch.pi / 6).others(torch.tensor([[0.1, 0.5]]), context)

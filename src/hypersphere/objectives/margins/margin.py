@@ -14,7 +14,7 @@ from ...angular import Cosine
 
 @runtime_checkable
 class AngularScore(Protocol):
-    """The angular function g of a head as a hook sees it: an :class:`~hypersphere.angular.Angular` of some classes."""
+    """The angular function g that a hook gets: an :class:`~hypersphere.angular.Angular`, restricted to some classes."""
 
     def __call__(self, cos: Tensor) -> Tensor:
         """Return g(θ) from cos θ."""
@@ -33,19 +33,19 @@ COSINE: AngularScore = Cosine()
 
 
 class Context(NamedTuple):
-    """Inputs of a hook besides the cosines; a margin that is called on its own gets g = cos only.
+    """Inputs of a hook besides the cosines. The default, for a margin that is called without a head, has only g = cos.
 
-    :meth:`Margin.target` gets one entry per sample, :meth:`Margin.others` the same as columns (n, 1).
+    :meth:`Margin.target` gets one entry per sample, :meth:`Margin.others` gets the same entries as columns (n, 1).
 
     Attributes:
-        g: The angular function of the classes at hand.
+        g: The angular function of the classes whose cosines are given.
         norms: ‖x‖ of the samples, with its gradient.
-        labels: The class of each sample, counted over all classes, whichever part of them is at hand.
-        ignored: Which samples do not count and must not enter a statistic; None for none.
-        target: cos θ of each sample's own class, known before any other class is looked at; only in ``others``.
+        labels: The class of each sample, as an index among all classes.
+        ignored: Whether each sample is ignored and must not enter a statistic; None if none is.
+        target: cos θ of each sample and its target class; only in ``others``.
         hardest: The k-th largest cosine among the other classes, for a margin with ``hardest = k``; only in ``others``.
-        noise: For each strength that draws, one number of N(0, 1) per sample, the same in every hook, block and process
-            of a forward pass and in its backward pass; None where nothing is drawn.
+        noise: For each random strength, one number of N(0, 1) per sample. It is the same in every hook, block of classes and
+            process, and in the backward pass. None if the margin has no random strength.
 
     >>> linear = Context(g=hs.angular.Linear())
     >>> hs.objectives.margins.AdditiveCosine(0.25).target(torch.tensor([1.0, 0.0]), linear)
@@ -63,26 +63,26 @@ class Context(NamedTuple):
 
 EMPTY_CONTEXT = Context()
 Sloped: TypeAlias = tuple[Tensor, Tensor]
-"""Scores and their derivatives by the cosines, of the same shape, without a graph."""
+"""Scores and their derivatives by the cosines, both without a graph and in the shape of the cosines."""
 
 
 class Margin(nn.Module):
     r"""ψ on the target, φ on the others. A new margin overrides :meth:`target`, :meth:`others` or both.
 
     Both hooks take cosines and a :class:`Context` and return scores that the head scales. A margin is a module, so it
-    can learn parameters and keep statistics:
+    can have learned parameters and running statistics:
 
-    - ``target`` is called once in each forward pass, on the whole batch and before ``others``: running statistics are
-      updated there, when ``self.training``.
-    - ``others`` is called on a block of classes at a time, on whichever process holds their weights, and again in the
-      backward pass of a large head, with the buffers as they were in the forward pass. It must treat each class by
-      itself and change no state. What it may know of the classes outside of its block is in the context.
-    - ``target_with_slope`` and ``others_with_slope`` are the same with the derivative by the cosine, where a margin
-      knows it in closed form: heads then need no graph of the hooks.
-    - ``penalty`` is a term of each sample's loss that looks at the context alone, such as a price on ‖x‖.
+    - ``target`` is called once in each forward pass, with the whole batch, before ``others``. A margin updates its running
+      statistics there if ``self.training`` is set.
+    - ``others`` is called once for each block of classes, on the process that holds their weights. A large head calls it
+      again in the backward pass, with the buffers of the forward pass. The score of a class may depend on its own cosine and
+      on the context only, and the hook must not change any state.
+    - ``target_with_slope`` and ``others_with_slope`` also return the derivative by the cosine in closed form, so that a head
+      needs no graph of the hooks. They are optional.
+    - ``penalty`` is a term of each sample's loss that depends on the context only, such as a penalty on ‖x‖.
 
-    ``hardest`` is the k for which ``others`` wants the k-th largest cosine among the other classes in the context; 0 for
-    none, as finding it costs one more pass over the classes.
+    Set ``hardest`` to k if ``others`` needs the k-th largest cosine of the other classes in its context. The default is 0,
+    because finding it takes one more pass over the classes.
 
     >>> class Lowered(Margin):
     ...     def target(self, cos, context=EMPTY_CONTEXT):
@@ -95,31 +95,31 @@ class Margin(nn.Module):
     hardest: int = 0
 
     def __init_subclass__(cls, **options: Any):
-        """Drop an inherited slope if this class replaces the hook that it was written for."""
+        """Remove an inherited slope if this class overrides the hook that the slope belongs to."""
         super().__init_subclass__(**options)
         for hook in ("target", "others"):
             if hook in cls.__dict__ and f"{hook}_with_slope" not in cls.__dict__:
                 setattr(cls, f"{hook}_with_slope", return_no_slope)
 
     def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
-        """Return ψ(θ) of each sample's own class; without a margin g(θ)."""
+        """Return ψ(θ) of each sample's target class. Without a margin it is g(θ)."""
         return context.g(cos)
 
     def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
-        """Return φ(θ) of the other classes; g(θ) for most margins."""
+        """Return φ(θ) of the other classes. Without a margin it is g(θ)."""
         return context.g(cos)
 
     def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
         """Return ψ(θ) and ∂ψ/∂cos θ without a graph, or None to leave the derivative to autograd.
 
-        A head calls it in place of :meth:`target`, so it moves the same statistics, but only if it does not return
-        None. It has no meaning where ψ depends on anything with a gradient besides the cosine: a learned parameter, ‖x‖.
-        A margin that overrides ``target`` has no slope unless it overrides this as well.
+        A head calls it instead of :meth:`target`, so it must update the same statistics. If it or :meth:`others_with_slope`
+        returns None, the head calls ``target`` after all, so it must then leave the statistics alone. Return None if ψ
+        depends on a learned parameter or on the gradient of ‖x‖. A margin that overrides ``target`` alone has no slope.
         """
         return evaluate_with_slope(context.g, cos)
 
     def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
-        """Return φ(θ) and ∂φ/∂cos θ, without a graph, as :meth:`target_with_slope`."""
+        """Return φ(θ) and ∂φ/∂cos θ without a graph, or None; see :meth:`target_with_slope`."""
         return evaluate_with_slope(context.g, cos)
 
     def penalty(self, context: Context) -> Float[Tensor, "*n"] | None:
@@ -138,7 +138,7 @@ class Margin(nn.Module):
 
 
 class NoMargin(Margin):
-    r"""ψ(θ) = g(θ): the modified softmax of eq. 2.18, W-Softmax (3.10) with another g, S-Softmax with a constant scale.
+    r"""ψ(θ) = g(θ). It gives the modified softmax (eq. 2.18), W-Softmax (eq. 3.10), and S-Softmax with a constant scale.
 
     >>> NoMargin().target(torch.tensor([1.0, 0.5]))
     tensor([1.0000, 0.5000])
@@ -146,10 +146,10 @@ class NoMargin(Margin):
 
 
 class Strength(nn.Module, ABC):
-    """A margin's number m that is not one constant: by class, drawn per sample, or following a schedule.
+    """A margin's number m that is not constant: it depends on the class, is random for each sample, or follows a schedule.
 
-    A margin that takes ``m: float | Strength`` calls it in its hooks. ``least`` and ``most`` bound what it returns, so
-    that the margin can refuse it when it is made; ``num_classes`` is how many classes it knows, or None for any.
+    A margin that takes ``m: float | Strength`` calls it in its hooks. ``least`` and ``most`` are bounds of its values, which
+    the constructor of a margin checks. ``num_classes`` is the number of classes that it has values for, or None for any number.
 
     >>> class ByNorm(Strength):
     ...     least, most = 0.0, 0.5
@@ -164,14 +164,14 @@ class Strength(nn.Module, ABC):
     most: float
     num_classes: int | None = None
     draws: bool = False
-    """Whether the numbers are drawn from torch's random state: a head then draws once for each sample and forward pass,
-    the same on processes that share a batch, and the strength finds what was drawn for it in ``context.noise``."""
+    """Whether m is random. A head then draws one number per sample in each forward pass, the same on all processes that
+    share a batch, and passes it in ``context.noise``."""
     constant: bool = False
-    """Whether no gradient flows through m: it has no parameters and looks at ‖x‖ without its gradient, if at all."""
+    """Whether no gradient flows through m: it has no learned parameters and does not use the gradient of ‖x‖."""
 
     @abstractmethod
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """Return m of each sample, shaped like the tensors of the context, or one scalar tensor for all."""
+        """Return m of each sample, in the shape of the tensors of the context, or one scalar tensor for all samples."""
 
     def step(self) -> None:
         """Advance by one step; only schedules change."""

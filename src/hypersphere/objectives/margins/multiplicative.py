@@ -20,12 +20,10 @@ from .margin import (
 class Multiplicative(Margin):
     r"""ψ(θ) = (−1)^k cos(mθ) − 2k for θ ∈ [kπ/m, (k+1)π/m]  (eq. 2.6).
 
-    A feature must be ``m`` times closer to its own class than to any other, so two classes θ₁₂ apart keep a gap of
-    (m − 1)/(m + 1)·θ₁₂ between their features (2.2.4). ``m = 1`` is no margin. With another g of
-    :mod:`hypersphere.angular` it is GA-Softmax (eq. 3.11), ψ(θ) = g(mθ − kπ) − k(g(0) − g(π)).
-
-    An integer ``m`` needs no arccos: cos(mθ) is the Chebyshev polynomial of cos θ. A real ``m`` ≥ 1 is continuous and
-    decreasing as well; its last piece ends before it is complete.
+    The angle between a feature and its own class must be ``m`` times smaller than that to any other class. Between the
+    features of two classes at an angle θ₁₂, this leaves a gap of (m − 1)/(m + 1)·θ₁₂ (2.2.4). ``m = 1`` is no margin. With
+    another g of :mod:`hypersphere.angular` it is GA-Softmax (eq. 3.11), ψ(θ) = g(mθ − kπ) − k(g(0) − g(π)). ψ is continuous
+    and decreasing for any real ``m`` ≥ 1.
 
     >>> Multiplicative(2).target(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1., -1., -3.])

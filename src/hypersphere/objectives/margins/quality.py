@@ -15,10 +15,10 @@ from .statistics import compute_deviation, compute_mean
 class QualityAdaptive(Margin):
     r"""ψ(θ) = cos(θ − m·z) − (m + m·z), z = clip(h·(‖x‖ − μ)/σ, −1, 1): AdaFace (Kim et al., 2022).
 
-    A short feature, z = −1, has an additive angle, which spares what is too hard; a long one, z = 1, an additive cosine
-    of 2m and an angle of −m, which insists on it. μ and σ are running statistics of ‖x‖, moved in training by
-    ``momentum`` each step; ‖x‖ is used within [0.001, 100] and without a gradient. Past π the cosine is continued as in
-    eq. 2.6, and an angle below 0 counts as 0.
+    For a short feature, z = −1, the margin is an additive angle m, which has a small gradient for the hardest samples. For
+    a long one, z = 1, it is an additive cosine 2m and an angle −m. μ and σ are running statistics of ‖x‖, updated in training mode
+    with ``momentum``. ‖x‖ is limited to [0.001, 100] and has no gradient. Beyond π the cosine is continued as in eq. 2.6, and
+    angles below 0 are 0.
 
     >>> margin = QualityAdaptive().eval()
     >>> context = hs.objectives.margins.Context(norms=torch.tensor([20.0]))
@@ -40,7 +40,7 @@ class QualityAdaptive(Margin):
         self.register_buffer("deviation", torch.tensor(100.0))
 
     def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
-        """Return ψ(θ) for the quality of each sample; z = 0 if the context has no norms."""
+        """Return ψ(θ) for the quality of each sample, with z = 0 if the context has no norms."""
         if context.norms is None:
             return context.g(cos) - self.m
         z = self._quality(context.norms, context)
@@ -57,7 +57,7 @@ class QualityAdaptive(Margin):
         return None if found is None else (found[0] - (self.m + self.m * z), found[1])
 
     def _quality(self, norms: Tensor, context: Context) -> Tensor:
-        """Return z of each sample; in training the statistics follow the batch first."""
+        """Return z of each sample. In training mode, update the statistics first."""
         norms = norms.detach().clamp(1e-3, 100)
         if self.training:
             self.mean.lerp_(compute_mean(norms, context, self.mean), self.momentum)
@@ -73,8 +73,8 @@ class QualityAdaptive(Margin):
 class MagnitudeAware(Margin):
     r"""ψ(θ) = cos(θ + m(a)) with m(a) linear in a = ‖x‖, and λ_g·(a/u_a² + 1/a) per sample: MagFace (Meng et al., 2021).
 
-    a is used within [l_a, u_a], where m goes from l_m to u_m. Long features must be nearer to their class, and the
-    penalty pulls all features to be long, so that ‖x‖ becomes a measure of quality.
+    a is limited to [l_a, u_a], and m increases from l_m to u_m. Long features must be nearer to their class, and the
+    penalty rewards long features, so ‖x‖ becomes a measure of quality.
 
     >>> context = hs.objectives.margins.Context(norms=torch.tensor([10.0, 60.0, 110.0]))
     >>> MagnitudeAware().strength(context.norms)

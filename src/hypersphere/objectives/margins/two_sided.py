@@ -20,7 +20,8 @@ from .margin import (
 class TwoSided(Margin):
     r"""ψ = g(θ) − m on the target and φ = g(θ) + m on the others: SphereFace2's margin (Wen et al., 2022).
 
-    In a softmax it would be one margin of 2m; in a binary comparison each class needs its own. ``m = 0`` is no margin.
+    In a softmax it equals one margin of 2m on the target. A binary comparison treats each class by itself and needs both.
+    ``m = 0`` is no margin.
 
     >>> TwoSided(0.25).target(torch.tensor([1.0, 0.5])), TwoSided(0.25).others(torch.tensor([[0.5]]))
     (tensor([0.7500, 0.2500]), tensor([[0.7500]]))
