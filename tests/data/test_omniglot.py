@@ -3,7 +3,7 @@ import zipfile
 import pytest
 import torch
 
-from hypersphere.data import CorruptDataError, Omniglot
+from hypersphere.data import CorruptDataError, MissingDataError, Omniglot, one_shot_runs
 
 from .contracts import ReaderContract
 from .files import digest, encoded, random, tar, write
@@ -115,3 +115,114 @@ def test_the_real_set(real, background, characters, data, small):
     assert dataset.data.unique().tolist() == [0, 255]
     assert int(dataset.alphabets.max()) + 1 == (30 if background else 20)
     assert digest(Omniglot(real("omniglot"), background=background, size=28).data).startswith(small)
+
+
+NAMES = [f"{i:02}" for i in range(1, 21)]
+
+
+def make_runs(runs=2, seed=0):
+    """Return runs of the published format; the answer to item i of run r is class (i + r) mod 20."""
+    made = {}
+    for r in range(1, runs + 1):
+        for i, name in enumerate(NAMES):
+            made[f"run{r:02}/test/item{name}.png"] = encoded(
+                255 * random(105, 105, high=2, seed=seed + 100 * r + i), bits=True
+            )
+            made[f"run{r:02}/training/class{name}.png"] = encoded(
+                255 * random(105, 105, high=2, seed=seed + 100 * r + 50 + i), bits=True
+            )
+        lines = [
+            f"run{r:02}/test/item{NAMES[i]}.png run{r:02}/training/class{NAMES[(i + r) % 20]}.png" for i in range(20)
+        ]
+        made[f"run{r:02}/class_labels.txt"] = "\n".join(lines).encode() + b"\n"
+    return made
+
+
+def write_runs(root, content, name="one_shot_all_runs.zip"):
+    """Write the runs and a drawing that identifies the folder."""
+    write(root / "omniglot" / "images_evaluation", {"A/c/1.png": encoded(random(105, 105))})
+    with zipfile.ZipFile(root / "omniglot" / name, "w") as packed:
+        for member, data in content.items():
+            packed.writestr(member, data)
+    return root
+
+
+@pytest.mark.parametrize("name", ["one_shot_all_runs.zip", "all_runs.zip"])
+def test_reads_the_runs(tmp_path, name):
+    runs = one_shot_runs(write_runs(tmp_path, make_runs(), name))
+    assert len(runs) == 2
+    for r, run in enumerate(runs, 1):
+        assert run.answers.tolist() == [(i + r) % 20 for i in range(20)]
+        for i in range(20):
+            assert torch.equal(run.query[i, 0], 255 * torch.from_numpy(random(105, 105, high=2, seed=100 * r + i)))
+            assert torch.equal(
+                run.support[i, 0], 255 * torch.from_numpy(random(105, 105, high=2, seed=100 * r + 50 + i))
+            )
+
+
+def test_runs_are_resized_as_omniglot_is(tmp_path):
+    content = make_runs(1)
+    write_runs(tmp_path, content)
+    write(tmp_path / "omniglot" / "images_evaluation", {"A/c/1.png": content["run01/test/item01.png"]})
+    assert torch.equal(
+        one_shot_runs(tmp_path, size=28)[0].query[0], Omniglot(tmp_path, background=False, size=28).data[0]
+    )
+
+
+def make_run_without(name):
+    return {key: value for key, value in make_runs(1).items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "found no run"),
+        (
+            make_run_without("run01/class_labels.txt"),
+            r"run01/class_labels.txt: found 0 lines, expected 20 different queries",
+        ),
+        (make_run_without("run01/training/class20.png"), "run01: found 19 classes"),
+        (make_run_without("run01/test/item20.png"), "answers to other queries"),
+        (make_runs(1) | {"run01/class_labels.txt": b"a b c\n" * 20}, "found 20 lines"),
+        (make_runs(1) | {"run01/test/item03.png": encoded(random(28, 28))}, "item03.png: found .*28×28 pixels"),
+        (
+            make_runs(1)
+            | {
+                "run01/class_labels.txt": make_runs(1)["run01/class_labels.txt"].replace(b"class07.png", b"class21.png")
+            },
+            "an answer that is no class of the run",
+        ),
+    ],
+)
+def test_says_what_is_wrong_with_runs(tmp_path, content, message):
+    with pytest.raises(CorruptDataError, match=message):
+        one_shot_runs(write_runs(tmp_path, content))
+
+
+def test_a_truncated_archive_of_runs_is_refused(tmp_path):
+    write_runs(tmp_path, make_runs(1))
+    path = tmp_path / "omniglot" / "one_shot_all_runs.zip"
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(CorruptDataError, match=r"one_shot_all_runs.zip: found a damaged archive"):
+        one_shot_runs(tmp_path)
+
+
+def test_absent_runs_say_what_is_missing(tmp_path):
+    write(tmp_path / "omniglot" / "images_evaluation", {"A/c/1.png": encoded(random(105, 105))})
+    with pytest.raises(
+        MissingDataError,
+        match=r"holds no one_shot_all_runs.zip or all_runs.zip; `hypersphere data get omniglot --force`",
+    ):
+        one_shot_runs(tmp_path)
+
+
+def test_the_real_runs(real):
+    try:
+        runs = one_shot_runs(real("omniglot"), size=28)
+    except MissingDataError as absent:
+        pytest.skip(str(absent))
+    assert len(runs) == 20
+    for run in runs:
+        assert run.support.shape == run.query.shape == (20, 1, 28, 28)
+        assert sorted(run.answers.tolist()) == list(range(20))
+    assert runs[0].answers[:4].tolist() == [7, 8, 1, 18]

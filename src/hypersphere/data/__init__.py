@@ -21,8 +21,7 @@ from .lfw import LFW
 from .loader import Loader
 from .mnist import MNIST, FashionMNIST
 from .modelnet import ModelNet10Clouds, ModelNet10Voxels, ModelNet40
-from .omniglot import Omniglot
-from .omniglot_runs import OneShotRun, one_shot_runs
+from .omniglot import Omniglot, OneShotRun, one_shot_runs
 from .picture_folder import PictureFolder
 from .preprocessing import PicturePreprocessing, Prepared, Preprocessing
 from .python_docs import PythonDocs

@@ -139,6 +139,13 @@ def _check_member_name(archive: Path, name: str) -> PurePosixPath:
     return pure
 
 
+def _check_member(archive: Path, name: str, is_regular: bool, size: int, limit: int) -> None:
+    if not is_regular:
+        raise make_corrupt_error(archive, f"the link or device file {name!r}", "regular files and folders only")
+    if size > limit:
+        raise make_corrupt_error(archive, f"{name!r} of {size} bytes", f"files of at most {limit}")
+
+
 def _walk_tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
     with _open_decompressed(path) as raw:
         stream = _LastBlockReader(raw)
@@ -147,14 +154,7 @@ def _walk_tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator
                 name = str(_check_member_name(path, member.name)) if member.name not in (".", "./") else "."
                 if member.isdir():
                     continue
-                if not member.isreg():
-                    raise make_corrupt_error(
-                        path, f"the link or device file {member.name!r}", "regular files and folders only"
-                    )
-                if member.size > limit:
-                    raise make_corrupt_error(
-                        path, f"{member.name!r} of {member.size} bytes", f"files of at most {limit}"
-                    )
+                _check_member(path, member.name, member.isreg(), member.size, limit)
                 if select(name):
                     content = tar.extractfile(member)
                     assert content is not None
@@ -201,14 +201,7 @@ def _walk_zip(path: Path, select: Callable[[str], bool], limit: int) -> Iterator
             name = str(_check_member_name(path, info.filename))
             if info.is_dir():
                 continue
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG):
-                raise make_corrupt_error(
-                    path, f"the link or device file {info.filename!r}", "regular files and folders only"
-                )
-            if info.file_size > limit:
-                raise make_corrupt_error(
-                    path, f"{info.filename!r} of {info.file_size} bytes", f"files of at most {limit}"
-                )
+            is_regular = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+            _check_member(path, info.filename, is_regular, info.file_size, limit)
             if select(name):
                 yield name, archive.read(info)

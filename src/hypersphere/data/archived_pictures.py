@@ -41,7 +41,7 @@ def read_archived_pictures(
 ) -> ArchivedPictures:
     """Decode every picture of an archive or folder whose name matches ``pattern``, and read the files in ``texts``.
 
-    At least 5,000 pictures are cached in :func:`cache_folder`. The name of the cache file is a digest of ``setting``,
+    If there are at least 5,000 pictures, they are cached in :func:`cache_folder`. The name of the cache file is a digest of ``setting``,
     ``pattern``, and the path, size and modification time of the source, so a changed source is decoded again. A cache file
     with a wrong checksum is replaced. If the folder is not writable, a warning is issued and nothing is cached.
 
@@ -61,7 +61,8 @@ def read_archived_pictures(
     if cache_file.exists():
         try:
             tree = load_tree(cache_file)
-            return ArchivedPictures(tree["names"].split("\n"), tree["data"], _encode_texts(tree["texts"]))
+            stored = {name: text.encode("latin-1") for name, text in tree["texts"].items()}
+            return ArchivedPictures(tree["names"].split("\n"), tree["data"], stored)
         except ValueError as error:
             warnings.warn(f"the decoded pictures of {source} are decoded again: {error}", stacklevel=2)
     pictures, text_files = _decode_members(folder, source, pattern, prepare, layout, texts)
@@ -70,8 +71,8 @@ def read_archived_pictures(
     if len(names) >= MIN_PICTURES_TO_CACHE:
         try:
             cache_file.parent.mkdir(parents=True, exist_ok=True)
-            stored = {name: content.decode("latin-1") for name, content in text_files.items()}
-            save_tree({"names": "\n".join(names), "data": result.data, "texts": stored}, cache_file)
+            decoded = {name: content.decode("latin-1") for name, content in text_files.items()}
+            save_tree({"names": "\n".join(names), "data": result.data, "texts": decoded}, cache_file)
         except OSError as error:
             warnings.warn(
                 f"the decoded pictures of {source} are not cached: {error}; set HYPERSPHERE_CACHE to a writable folder",
@@ -90,9 +91,9 @@ def _decode_members(
 ) -> tuple[dict[str, UInt8[np.ndarray, "c h w"]], dict[str, bytes]]:
     pictures, text_files = {}, {}
     for name, content in folder.walk(source, lambda name: name.endswith(texts) or pattern.search(name) is not None):
-        last = name.rpartition("/")[2]
-        if last in texts:
-            text_files[last] = content
+        file_name = name.rpartition("/")[2]
+        if file_name in texts:
+            text_files[file_name] = content
         elif pattern.search(name):
             pictures[name] = prepare(name, content)
     if not pictures:
@@ -103,10 +104,6 @@ def _decode_members(
         example = next(name for name, picture in pictures.items() if picture.shape[1:] == rarest)
         raise folder.make_corrupt_error(source, f"{example} in images of sizes {sorted(shapes)}", "images of one size")
     return pictures, text_files
-
-
-def _encode_texts(texts: dict[str, str]) -> dict[str, bytes]:
-    return {name: text.encode("latin-1") for name, text in texts.items()}
 
 
 def _digest(source: Path, pattern: re.Pattern[str], setting: object) -> str:

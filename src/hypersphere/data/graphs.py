@@ -44,12 +44,12 @@ class Nodes(Dataset[tuple[Tensor, int]]):
 class Planetoid(Nodes):
     """A citation graph. Its samples are nodes: ``graph[i]`` is (features, label).
 
-    ``data`` float32 (nodes, features), ``labels`` int64 (−1 for a node without one), ``edges`` int64 (e, 2) undirected and without self
-    loops, and node indices ``train``, ``valid``, ``test``: the public split of Cora and Citeseer (20 per class, 500, 1,000), or a
-    random split of the same sizes drawn with ``seed`` for other graphs.
+    ``data`` is float32 (nodes, features), and ``labels`` int64 (−1 for an unlabeled node). ``edges`` (e, 2), int64, are undirected and
+    have no self loops. ``train``, ``valid`` and ``test`` are node indices: the public split of Cora and Citeseer (20 per class, 500,
+    1,000). For other graphs, a random split of the same sizes is drawn with ``seed``.
 
-    Read from ``planetoid/<name>.npz`` below a data root. The original files are pickles and are not read; two pickle-free forms are:
-    ``x_{data,indices,indptr,shape}``, ``y``, ``edges`` and optionally ``{train,val,test}_idx``, or the GNN benchmark's
+    Read from ``planetoid/<name>.npz`` below a data root. The original files are pickles and are not read. The arrays are either
+    ``x_{data,indices,indptr,shape}``, ``y``, ``edges`` and optionally ``{train,val,test}_idx``, or those of the GNN benchmark,
     ``{attr,adj}_{data,indices,indptr,shape}`` and ``labels``.
 
     >>> graph = Planetoid("cora")  # doctest: +SKIP
@@ -81,10 +81,10 @@ class Planetoid(Nodes):
     ) -> tuple[Tensor, Tensor, Tensor]:
         order = Stream(seed, SPLIT, 1).permutation(len(self))
         order = order[self.labels[order] >= 0]
-        mine = torch.stack([torch.cumsum(self.labels[order] == c, 0) for c in range(len(self.classes))])
-        training = mine[self.labels[order], torch.arange(len(order))] <= each
-        rest = order[~training]
-        return order[training].sort().values, rest[:valid].sort().values, rest[valid : valid + test].sort().values
+        counts = torch.stack([torch.cumsum(self.labels[order] == c, 0) for c in range(len(self.classes))])
+        is_training = counts[self.labels[order], torch.arange(len(order))] <= each
+        rest = order[~is_training]
+        return order[is_training].sort().values, rest[:valid].sort().values, rest[valid : valid + test].sort().values
 
 
 def _read_graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[Tensor, "e 2"]]:
@@ -106,7 +106,7 @@ def _read_graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"],
 
 
 def _read_sparsity_pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return row pointers and columns of a matrix in compressed row format, after checking them against its shape."""
+    """Return row pointers and columns of a matrix in compressed row format; raise ``ValueError`` if they do not fit its shape."""
     rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
     pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
     if (

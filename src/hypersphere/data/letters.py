@@ -19,7 +19,7 @@ SCRIPTS: dict[str, tuple[range, ...]] = {
     "armenian": (range(0x531, 0x557), range(0x561, 0x587)),
 }
 FAMILIES = ("DejaVuSans", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral")
-MIN_TYPEFACES = 10  # letters that fewer typefaces contain are left out
+MIN_TYPEFACES = 10  # letters in fewer typefaces are left out
 SAME_PICTURE = 0.995  # cosine of the ink of two pictures above which they look the same
 SAME_LETTER = 0.25  # share of typefaces in which two letters must look the same to count as one class
 
@@ -112,18 +112,18 @@ def _read_characters(file: pathlib.Path) -> frozenset[int]:
 
 
 def _merge_same_shapes(letters: Sequence[Sequence[np.ndarray]]) -> list[int]:
-    """Return for each letter, given as its pictures in all typefaces, the place of the first letter that looks the same.
+    """Return the index of the first letter with the same shape, for each letter, given as its pictures in all typefaces.
 
-    All typefaces that contain a letter are sorted alike, so the n-th pictures of two letters are of one typeface as far
-    as both have one.
+    Typefaces have the same order for all letters, so the n-th pictures of two letters show the same typeface if both letters
+    are in the first n typefaces.
     """
     typefaces = min(len(pictures) for pictures in letters)
-    same = np.zeros((len(letters), len(letters)))
-    for place in range(typefaces):
-        ink = np.stack([255.0 - pictures[place].ravel() for pictures in letters])
+    same = np.zeros((len(letters), len(letters)))  # number of typefaces in which two letters look the same
+    for typeface in range(typefaces):
+        ink = np.stack([255.0 - pictures[typeface].ravel() for pictures in letters])
         ink /= np.linalg.norm(ink, axis=1, keepdims=True).clip(min=1e-9)
         same += ink @ ink.T >= SAME_PICTURE
     first = list(range(len(letters)))
-    for place, row in enumerate(same >= SAME_LETTER * typefaces):
-        first[place] = first[int(row.argmax())]  # the first that looks the same, or the one that this looks like
+    for letter, row in enumerate(same >= SAME_LETTER * typefaces):
+        first[letter] = first[int(row.argmax())]  # the earlier letter may itself look like an even earlier one
     return first

@@ -1,4 +1,4 @@
-"""Labeled Faces in the Wild: faces, the pairs of its two views, and its identity-disjoint folds of people."""
+"""Labeled Faces in the Wild: faces, the pairs of its two views, and its folds of people."""
 
 import re
 from typing import Literal
@@ -20,7 +20,7 @@ _IMAGE = re.compile(r"(?:^|/)([^/]+)/\1_(\d{4})\.jpg$")
 
 
 class LFW(InMemory):
-    """13,233 faces of 5,749 people, uint8 (n, 3, 128, 128): the part [64, 192) of the 250×250 deep-funneled images in both directions.
+    """13,233 faces of 5,749 people, uint8 (n, 3, 128, 128): rows and columns 64 … 191 of the 250×250 deep-funneled images.
 
     ``crop`` keeps the center (112 shows little more than the face), and ``size`` resizes. Classes are people. Read from ``lfw/`` below a
     data root: ``lfw_deepfunneled_crop128.tar.xz``, or the authors' ``lfw-deepfunneled.tgz`` (packed or not) with its lists beside it.
@@ -53,14 +53,11 @@ class LFW(InMemory):
             if beside is not None:
                 self._lists[name] = beside.read_bytes()
         keys = [(found[1], int(found[2])) for found in map(_IMAGE.search, names) if found]
-        order = sorted(
-            range(len(keys)), key=keys.__getitem__
-        )  # sorted by person, which differs slightly from the order of the files
+        order = sorted(range(len(keys)), key=keys.__getitem__)  # by person; file names are sorted slightly differently
         data, keys = data[order], [keys[i] for i in order]
         self._index = {key: i for i, key in enumerate(keys)}
-        people = sorted({name for name, _ in keys})
-        number = {name: i for i, name in enumerate(people)}
-        super().__init__(data, torch.tensor([number[name] for name, _ in keys]), people)
+        people, labels = np.unique([name for name, _ in keys], return_inverse=True)
+        super().__init__(data, torch.from_numpy(labels), people.tolist())
 
     def pairs(self, view: Literal["folds", "train", "test"] = "folds") -> Pairs:
         """Return the pairs of view 2 (10 folds of 300 + 300, used for reported results) or view 1's ``train`` or ``test`` pairs."""
@@ -88,14 +85,14 @@ class LFW(InMemory):
         lines, fold = self._read_lines("people.txt"), torch.full((len(self.classes),), -1)
         number = {name: i for i, name in enumerate(self.classes)}
         try:
-            at = 1
+            start = 1  # line with the number of people in the fold
             for current in range(int(lines[0][0])):
-                count = int(lines[at][0])
-                for name, _ in lines[at + 1 : at + 1 + count]:
+                count = int(lines[start][0])
+                for name, _ in lines[start + 1 : start + 1 + count]:
                     fold[number[name]] = current
-                at += 1 + count
-            if at != len(lines):
-                raise ValueError(f"{len(lines) - at} lines too many or too few")
+                start += 1 + count
+            if start != len(lines):
+                raise ValueError(f"{len(lines) - start} lines too many or too few")
         except (ValueError, IndexError, KeyError) as error:
             raise self._make_corrupt_error(
                 "people.txt", f"{type(error).__name__}: {error}", "folds of names, each after its count"

@@ -20,7 +20,7 @@ _UBYTE = 0x08  # the format's code for unsigned bytes, the only type these datas
 class MNIST(InMemory):
     """60,000 training (``train``) or 10,000 test digits, uint8 (n, 1, 28, 28).
 
-    Read from ``mnist/{train,t10k}-{images-idx3,labels-idx1}-ubyte`` below a data root, as they are or with ``.gz``.
+    Read from ``mnist/{train,t10k}-{images-idx3,labels-idx1}-ubyte`` below a data root; the files may be compressed (``.gz``).
 
     >>> digits = MNIST(train=False)  # doctest: +SKIP
     >>> digits.data.shape, digits.data.dtype  # doctest: +SKIP
@@ -33,27 +33,22 @@ class MNIST(InMemory):
     def __init__(self, root: Root = None, train: bool = True):
         folder = find_folder(self.name, root)
         split = "train" if train else "t10k"
-        images = read_idx(folder, f"{split}-images-idx3-ubyte", dims=3)
-        labels = read_idx(folder, f"{split}-labels-idx1-ubyte", dims=1)
+        image_file, label_file = f"{split}-images-idx3-ubyte", f"{split}-labels-idx1-ubyte"
+        images, labels = read_idx(folder, image_file, dims=3), read_idx(folder, label_file, dims=1)
         if images.shape[1:] != (28, 28):
-            raise folder.make_corrupt_error(
-                folder.path / f"{split}-images-idx3-ubyte", f"images of {images.shape[1:]}", "28×28"
-            )
+            raise folder.make_corrupt_error(folder.path / image_file, f"images of {images.shape[1:]}", "28×28")
         if len(labels) != len(images):
-            raise folder.make_corrupt_error(
-                folder.path / f"{split}-labels-idx1-ubyte",
-                f"{len(labels)} labels",
-                f"one for each of {len(images)} images",
-            )
+            expected = f"one for each of {len(images)} images"
+            raise folder.make_corrupt_error(folder.path / label_file, f"{len(labels)} labels", expected)
         if len(labels) and labels.max() > 9:
-            raise folder.make_corrupt_error(
-                folder.path / f"{split}-labels-idx1-ubyte", f"label {labels.max()}", "labels 0 … 9"
-            )
+            raise folder.make_corrupt_error(folder.path / label_file, f"label {labels.max()}", "labels 0 … 9")
         super().__init__(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long(), self.names)
 
 
 class FashionMNIST(MNIST):
-    """60,000 training (``train``) or 10,000 test articles of clothing, uint8 (n, 1, 28, 28); files as MNIST's, in ``fashion_mnist/``.
+    """60,000 training (``train``) or 10,000 test articles of clothing, uint8 (n, 1, 28, 28).
+
+    Read from ``fashion_mnist/`` below a data root; the files have the names of :class:`MNIST`.
 
     >>> articles = FashionMNIST(train=False)  # doctest: +SKIP
     >>> len(articles), articles.classes[:2]  # doctest: +SKIP
@@ -89,6 +84,6 @@ def _read_content(folder: Folder, path: Path) -> bytes:
         with gzip.open(path) as file:
             return file.read(
                 MAX_FILE_BYTES
-            )  # refuse files that are longer than any dataset, because they do not match their header
+            )  # a longer file is refused by read_idx, because it does not match its header
     except (OSError, EOFError, zlib.error) as error:
         raise folder.make_corrupt_error(path, f"a damaged gzip file ({error})", "a whole one") from error

@@ -15,7 +15,7 @@ from .streams import POINTS, Stream
 
 
 class ModelNet10Voxels(InMemory):
-    """3,984 training (``train``) or 907 test shapes, uint8 (n, 1, 30, 30, 30) of 0 and 1; grids without a voxel are left out.
+    """3,984 training (``train``) or 907 test shapes, uint8 (n, 1, 30, 30, 30) of 0 and 1, without empty grids.
 
     Read from ``modelnet10_voxels/modelnet10.npz`` below a data root. :meth:`clouds` turns the grids into point clouds.
 
@@ -29,14 +29,10 @@ class ModelNet10Voxels(InMemory):
         path, part = folder.file("modelnet10.npz"), "train" if train else "test"
         stored = read_npz(folder, path, (f"X_{part}", f"y_{part}"))
         grids, labels = stored[f"X_{part}"], stored[f"y_{part}"]
-        if (
-            grids.ndim != 4
-            or grids.dtype.kind not in "biu"
-            or (grids.size and not 0 <= grids.min() <= grids.max() <= 1)
-        ):
-            raise folder.make_corrupt_error(
-                path, f"X_{part} of {grids.shape} {grids.dtype}", "grids (n, 30, 30, 30) of 0 and 1"
-            )
+        is_binary = grids.dtype.kind in "biu" and (not grids.size or 0 <= grids.min() <= grids.max() <= 1)
+        if grids.ndim != 4 or not is_binary:
+            found = f"X_{part} of {grids.shape} {grids.dtype}"
+            raise folder.make_corrupt_error(path, found, "grids (n, 30, 30, 30) of 0 and 1")
         checked = _check_labels(folder, str(path), labels, len(grids), 10)
         data = torch.from_numpy(grids.astype(np.uint8))
         kept = data.flatten(1).amax(1) > 0
@@ -45,8 +41,8 @@ class ModelNet10Voxels(InMemory):
     def clouds(self, points: int = 1024, seed: int = 0) -> InMemory:
         """Return ``points`` surface points of each shape, float32 (n, points, 3), centered and scaled into the unit ball.
 
-        A point is drawn uniformly in a surface voxel (a voxel with an empty neighbor across a face). A shape with fewer voxels than points
-        uses some of them repeatedly. ``seed`` determines the choice, the same on every platform.
+        Each point is drawn uniformly in a surface voxel (a voxel with an empty neighbor across a face). A shape with fewer surface voxels
+        than points uses voxels repeatedly. The result depends only on ``seed``, on every platform.
         """
         if points < 1:
             raise ValueError(f"points must be an integer ≥ 1, got {points}")
@@ -65,10 +61,10 @@ class ModelNet10Clouds(InMemory):
     """The shapes of :class:`ModelNet10Voxels` as point clouds, float32 (n, points, 3).
 
     Args:
-        root: data root, or several.
-        train: the training part rather than the test part.
-        points: surface points of each shape.
-        seed: determines the points.
+        root: One or several data roots.
+        train: True for the training part, False for the test part.
+        points: Number of surface points per shape.
+        seed: Seed of the points.
 
     >>> shapes = ModelNet10Clouds(train=False, points=64)  # doctest: +SKIP
     >>> shapes.data.shape, shapes.classes[:3]  # doctest: +SKIP
@@ -95,32 +91,19 @@ class ModelNet40(InMemory):
         folder, part = find_folder("modelnet40", root), "train" if train else "test"
         listing = folder.first(f"{part}_files.txt")
         if listing is not None:
-            names = [
-                line.strip().rpartition("/")[2]
-                for line in listing.read_text("utf-8", "replace").splitlines()
-                if line.strip()
-            ]
+            lines = [line.strip() for line in listing.read_text("utf-8", "replace").splitlines()]
+            names = [line.rpartition("/")[2] for line in lines if line]
             if not names or not all(re.fullmatch(r"[\w.-]+\.h5", name) for name in names):
-                raise folder.make_corrupt_error(listing, f"the list {names}", "names of .h5 files, one a line")
-            present = {path.name for path in folder.path.glob(f"*{part}*.h5")}
-            if present ^ set(names):
-                raise folder.make_corrupt_error(
-                    listing,
-                    f"{', '.join(sorted(present ^ set(names)))} only listed or only there",
-                    "a list of all files",
-                )
+                raise folder.make_corrupt_error(listing, f"the list {names}", "names of .h5 files, one per line")
+            different = {path.name for path in folder.path.glob(f"*{part}*.h5")} ^ set(names)
+            if different:
+                found = f"{', '.join(sorted(different))} only in the list or only in the folder"
+                raise folder.make_corrupt_error(listing, found, "a list of all files")
             files = [(str(folder.path / name), read_h5(folder, folder.file(name), ("data", "label"))) for name in names]
         else:
-            where = folder.file(f"{part}_points.npy", f"{part}_files.txt")
-            files = [
-                (
-                    str(where),
-                    {
-                        "data": read_npy(folder, where),
-                        "label": read_npy(folder, folder.file(f"{part}_labels.npy")),
-                    },
-                )
-            ]
+            path = folder.file(f"{part}_points.npy", f"{part}_files.txt")
+            labels_path = folder.file(f"{part}_labels.npy")
+            files = [(str(path), {"data": read_npy(folder, path), "label": read_npy(folder, labels_path)})]
         parts = []
         for name, stored in files:
             clouds = stored["data"]
@@ -138,14 +121,10 @@ class ModelNet40(InMemory):
 
 
 def _check_labels(folder: Folder, where: str, labels: np.ndarray, count: int, classes: int) -> Tensor:
-    if (
-        labels.size != count
-        or labels.dtype.kind not in "iu"
-        or (count and not 0 <= labels.min() <= labels.max() < classes)
-    ):
-        raise folder.make_corrupt_error(
-            where, f"labels of {labels.shape} {labels.dtype}", f"{count} integers 0 … {classes - 1}"
-        )
+    are_integers = labels.size == count and labels.dtype.kind in "iu"
+    if not are_integers or (count and not 0 <= labels.min() <= labels.max() < classes):
+        found = f"labels of {labels.shape} {labels.dtype}"
+        raise folder.make_corrupt_error(where, found, f"{count} integers 0 … {classes - 1}")
     return torch.from_numpy(labels.reshape(-1).astype(np.int64))
 
 

@@ -9,12 +9,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from .errors import CorruptDataError, MissingDataError
-from .images import read_bytes
 from .media import SAMPLE_ENDINGS
-from .sources.source import Record, Source
+from .sources.source import PathSource, Record
 
 
-class PairSource(Source):
+class PairSource(PathSource):
     """The images of a list of pairs, each once. The label is the first folder level below ``root``.
 
     An image directly in ``root``, or outside it, is labeled with the name of its folder.
@@ -22,14 +21,6 @@ class PairSource(Source):
 
     def __init__(self, name: str, files: list[Path], root: Path):
         super().__init__(name, [Record(str(file), _get_identity(file, root)) for file in files])
-
-    def fetch(self, index: int) -> bytes:
-        """Return the content of the file."""
-        return read_bytes(Path(self.records[index].name))
-
-    def files(self) -> list[str]:
-        """Return one file per record."""
-        return [record.name for record in self.records]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +39,17 @@ class PairList:
 def read_pair_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> PairList:
     """Read pairs of image files.
 
-    Two formats are told apart by their first line. LFW's begins with the number of folds and of pairs in each (or with
-    the number of pairs alone), and then has lines ``name n m`` for the same person and ``name n other m`` for two; the
-    images are ``name/name_0001.jpg``, or of another ending. Otherwise each line is ``path path 1`` or ``path path 0``,
-    separated by tabs, commas or blanks.
+    There are two formats. In LFW's format, the first line has the number of folds and the number of pairs per fold (or only
+    the number of pairs). It is followed by lines ``name n m`` for pairs of one person and ``name n other m`` for pairs of two
+    people. The images are ``name/name_0001.jpg``, possibly with another ending. In the other format, each line is
+    ``path path 1`` or ``path path 0``, separated by tabs, commas or blanks.
 
     Args:
         path: The text file.
         root: The folder that paths are relative to; by default that of the text file.
 
     Raises:
-        DataError: If a line is wrong or an image is missing; the message names it.
+        DataError: If a line is invalid or an image is missing. The message names it.
     """
     file = Path(path)
     if not file.is_file():
@@ -112,8 +103,8 @@ def _parse_lfw(
 ) -> tuple[list[Row], Int[Tensor, "n"] | None]:
     folds, each = header if len(header) == 2 else (1, *header)
     if not lines or len(lines) != 2 * folds * each:
-        wanted = f"{2 * folds * each} pairs for {folds} folds of {each} + {each}"
-        raise CorruptDataError(f"{file} must hold {wanted}, got {len(lines)}")
+        expected = f"{2 * folds * each} pairs for {folds} folds of {each} + {each}"
+        raise CorruptDataError(f"{file} must hold {expected}, got {len(lines)}")
     rows = []
     for number, line in lines:
         words = line.split("\t") if "\t" in line else line.split()
@@ -130,5 +121,5 @@ def _find_face(file: Path, root: Path, number: int, name: str, image: str) -> Pa
     if not image.strip().isdecimal():
         raise CorruptDataError(f"{file}, line {number}: the number of an image is needed, got {image!r}")
     stem = root / name / f"{name}_{int(image):04d}"
-    found = (stem.with_name(stem.name + ending) for ending in (".jpg", *SAMPLE_ENDINGS))
-    return next((path for path in found if path.is_file()), stem.with_name(f"{stem.name}.jpg"))
+    paths = (stem.with_name(stem.name + ending) for ending in (".jpg", *SAMPLE_ENDINGS))
+    return next((path for path in paths if path.is_file()), stem.with_name(f"{stem.name}.jpg"))

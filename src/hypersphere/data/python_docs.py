@@ -13,9 +13,9 @@ TEST_PART = 10  # the last tenth of the text is for testing
 class PythonDocs(InMemory):
     """The reference texts behind Python's ``help()`` as characters, in windows of equal length.
 
-    A sample is a window of ``context`` characters as indices into ``classes``; its label is the character that follows.
-    Windows do not overlap, but for the one character that is a label and begins the next window. The text depends on the
-    version of Python, about 0.5 million characters; it needs no download.
+    A sample is a window of ``context`` characters as indices into ``classes``; its label is the character that follows and is
+    also the first character of the next window. The text has about 0.5 million characters, depends on the version of Python,
+    and needs no download.
 
     Args:
         train: True selects the windows of the first nine tenths of the text, False those of the last tenth.

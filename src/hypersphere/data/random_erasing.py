@@ -12,9 +12,9 @@ from .augment import Augmentation, Uniforms, check_range
 class RandomErasing(Augmentation):
     """Fill a random rectangle of each image with ``fill``, with the given probability.
 
-    Its area, as a share of the image, is uniform in ``area``, and the logarithm of height over width is uniform between those of
-    ``ratio``. A side is limited to the side of the image. Every position inside the image is equally likely. The defaults
-    are those of Zhong et al. (2020), "Random Erasing Data Augmentation".
+    The area of the rectangle, as a share of the image, is uniform in ``area``. Its ratio of height to width lies in ``ratio``, and the
+    logarithm of the ratio is uniform. No side is longer than that of the image. Every position inside the image is equally likely. The
+    defaults are those of Zhong et al. (2020), "Random Erasing Data Augmentation".
 
     >>> RandomErasing(1.0, area=(1.0, 1.0), ratio=(1.0, 1.0), fill=7)(torch.zeros(1, 1, 2, 2), torch.zeros(1, 5)).unique().item()
     7.0
@@ -47,7 +47,8 @@ class RandomErasing(Augmentation):
         width = (share * h * w / ratio).sqrt().round().clamp(max=w)
         top, left = (u[:, 3] * (h - height + 1)).floor(), (u[:, 4] * (w - width + 1)).floor()
         rows, columns = torch.arange(h), torch.arange(w)
-        tall = (rows >= top[:, None]) & (rows < (top + height)[:, None])
-        broad = (columns >= left[:, None]) & (columns < (left + width)[:, None])
-        painted = tall[:, None, :, None] & broad[:, None, None, :] & (u[:, 0] < self.probability)[:, None, None, None]
-        return batch.masked_fill(painted.to(batch.device), self.fill)
+        in_rows = (rows >= top[:, None]) & (rows < (top + height)[:, None])
+        in_columns = (columns >= left[:, None]) & (columns < (left + width)[:, None])
+        is_erased = (u[:, 0] < self.probability)[:, None, None, None]
+        mask = in_rows[:, None, :, None] & in_columns[:, None, None, :] & is_erased
+        return batch.masked_fill(mask.to(batch.device), self.fill)

@@ -1,4 +1,4 @@
-"""Rotated images as additional classes: a character rotated by a right angle is another character."""
+"""Rotated images as additional classes."""
 
 from typing import Any
 
@@ -8,14 +8,15 @@ from .in_memory import InMemory
 
 
 class Rotations(InMemory):
-    """Every class of a dataset of square images four times: as it is, and turned counter-clockwise by 90°, 180° and 270°.
+    """A dataset of square images with four times as many classes: the classes, and their rotations by 90°, 180° and 270°.
 
-    With C classes and n images, class c turned by k right angles is class c + k·C, and image i is image i + k·n; the first n images and
-    the first C classes are those of ``dataset``. Omniglot's 964 background characters become 3,856 in this way.
+    Rotations are counter-clockwise. Of C classes and n images, class c rotated by k right angles becomes class c + k·C, and image i
+    becomes image i + k·n. The first n images and the first C classes are those of ``dataset``. Omniglot's 964 background characters
+    become 3,856 classes: a rotated character counts as another character.
 
     >>> from hypersphere.data import Digits
-    >>> turned = Rotations(Digits())
-    >>> len(turned.classes), turned.classes[13], len(turned) == 4 * len(Digits())
+    >>> rotated = Rotations(Digits())
+    >>> len(rotated.classes), rotated.classes[13], len(rotated) == 4 * len(Digits())
     (40, '3 at 90°', True)
     """
 

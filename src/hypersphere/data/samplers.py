@@ -15,7 +15,7 @@ from .streams import BATCH, EPISODE, ORDER, Stream
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Base class for the order of one epoch."""
+    """Interface of objects that determine the order of the samples in an epoch."""
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "_"]:
         """Return the dataset index at each position."""
@@ -76,14 +76,14 @@ class ClassBalancedSampler:
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "_"]:
         """Return the blocks one after another, each sorted by class."""
-        taken = []
+        order = []
         for block in range(self.blocks):
             stream = Stream(seed, BATCH, epoch, block)
             for c in self.choose_classes(stream):
-                mine = self.members[c]
-                whole, rest = divmod(self.each, len(mine))
-                taken += [mine] * whole + [mine[stream.distinct(rest, len(mine))]]
-        return torch.cat(taken)
+                members = self.members[c]
+                repeats, rest = divmod(self.each, len(members))
+                order += [members] * repeats + [members[stream.distinct(rest, len(members))]]
+        return torch.cat(order)
 
     def choose_classes(self, stream: Stream) -> list[int]:
         """Return the classes of a block, as positions among those that occur."""
@@ -91,17 +91,17 @@ class ClassBalancedSampler:
 
 
 class HardClassSampler(ClassBalancedSampler):
-    """Blocks of a random class and of its most confusable classes, with ``each`` random samples of each.
+    """Blocks of a random class and some of its most confusable classes, with ``each`` random samples per class.
 
-    As :class:`ClassBalancedSampler`, but the other classes of a block are drawn from the nearest ones of the first, so that a loss over
-    pairs meets hard negatives in every batch. ``recognition.find_confusable_classes`` finds them with the features of an earlier fit; the
-    table stays the same during a run, so that the run can be resumed. Use it after a first training, when random negatives are no
-    longer hard.
+    It differs from :class:`ClassBalancedSampler` in that the other classes of a block are neighbors of the first. A loss over pairs
+    then gets hard negatives in every batch. ``recognition.find_confusable_classes`` computes the neighbors from the features of an
+    earlier fit. They do not change during a run, so the run can be resumed. Use this sampler after a first training, when random
+    negatives are no longer hard.
 
     Args:
         labels: The class of each sample.
-        neighbors: For each class that occurs, in ascending order, the classes nearest to it as positions in that order: a table, or
-            the file of a safetensors archive whose tensor ``neighbors`` it is.
+        neighbors: The nearest classes of each class: a table with one row per class in ``labels``, in ascending order. Entries are
+            row numbers. Or the path of a safetensors file with such a tensor ``neighbors``.
         classes: Classes per block, at most one more than there are neighbors.
         each: Samples per class.
 
@@ -137,10 +137,10 @@ class HardClassSampler(ClassBalancedSampler):
         self.neighbors = table.long()
 
     def choose_classes(self, stream: Stream) -> list[int]:
-        """Return a random class, and some of its neighbors."""
+        """Return a random class and some of its neighbors."""
         first = int(stream.integers(1, len(self.members)))
-        near = self.neighbors[first][stream.distinct(self.classes - 1, self.neighbors.shape[1])]
-        return [first, *near.tolist()]
+        others = self.neighbors[first][stream.distinct(self.classes - 1, self.neighbors.shape[1])]
+        return [first, *others.tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +159,10 @@ class Episode:
 
 
 class EpisodeSampler:
-    """Few-shot tasks of ``ways`` classes with ``shots`` samples to learn from and ``queries`` others to test on (7.5, F.3: 5-way).
+    """Few-shot tasks of ``ways`` classes with ``shots`` support samples and ``queries`` test samples per class (7.5, F.3: 5-way).
 
-    ``sampler[i]`` depends on (seed, i) alone, so tasks can be divided among processes and a run resumed anywhere. Classes with fewer
-    than ``shots + queries`` samples are not used.
+    ``sampler[i]`` depends only on (seed, i), so tasks can be divided among processes, and a run can be resumed at any task. Classes with
+    fewer than ``shots + queries`` samples are not used.
 
     >>> episodes = EpisodeSampler(torch.arange(6).repeat(4), ways=5, shots=1, queries=3, seed=1)
     >>> episodes[7].support.shape, episodes[7].query.shape
@@ -198,7 +198,7 @@ class EpisodeSampler:
             raise IndexError(f"episode must lie in 0 … {self.episodes - 1}, got {index}")
         stream = Stream(self.seed, EPISODE, index)
         chosen = [self.members[c] for c in stream.distinct(self.ways, len(self.members)).tolist()]
-        rows = torch.stack([mine[stream.distinct(self.shots + self.queries, len(mine))] for mine in chosen])
+        rows = torch.stack([members[stream.distinct(self.shots + self.queries, len(members))] for members in chosen])
         return Episode(rows[:, : self.shots], rows[:, self.shots :], self.labels[rows[:, 0]])
 
 

@@ -1,8 +1,9 @@
 """Counter-based random numbers and the splits drawn from them: the same on every platform and for any number of processes.
 
-A stream is addressed by integers such as (seed, purpose, epoch) and read from any position without drawing what comes before, because
-the generator underneath (Philox) is a counter put through a cipher. Only its raw 64-bit output is used, which NumPy promises to keep;
-uniform numbers and permutations are made from it here, so no release of a library can change an experiment's pairs or episodes.
+A stream is addressed by integers such as (seed, purpose, epoch). It can be read from any position without drawing the numbers before
+it, because the generator (Philox) encrypts a counter. Only the raw 64-bit output of NumPy's generator is used, because NumPy guarantees
+that it never changes. Uniform numbers and permutations are computed here, so no release of a library can change the pairs or episodes of
+an experiment.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from torch import Tensor
 
 # Purposes of streams; the numbers are part of every recorded experiment and must not change.
 ORDER, AUGMENT, BATCH, EPISODE, PAIR, SPLIT, IMBALANCE, POINTS, SYNTHETIC = range(9)
-FOLD, TEMPLATE, CLASSIFIER, NOISE, RESAMPLE = range(20, 25)  # evaluation's
+FOLD, TEMPLATE, CLASSIFIER, NOISE, RESAMPLE = range(20, 25)  # used by the evaluation package
 EVIDENCE = 40
 
 
@@ -70,7 +71,7 @@ class Stream:
 def identity_split(labels: Int[Tensor, "n"], fractions: Sequence[float], seed: int = 0) -> tuple[Int[Tensor, "_"], ...]:
     """Return the sample indices of one part for each fraction *of the identities*. All samples of an identity are in the same part.
 
-    The fractions are ≥ 0 and sum to at most 1; a rest belongs to no part. Each part is in ascending order.
+    The fractions are ≥ 0 and sum to at most 1; remaining identities belong to no part. Each part is in ascending order.
 
     >>> train, test = identity_split(torch.arange(10).repeat(3), [0.8, 0.2])
     >>> len(train), len(test), set((train % 10).tolist()) & set((test % 10).tolist())
@@ -79,11 +80,11 @@ def identity_split(labels: Int[Tensor, "n"], fractions: Sequence[float], seed: i
     if not fractions or min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
         raise ValueError(f"fractions must be ≥ 0 and sum to at most 1, got {list(fractions)}")
     identities, owner = torch.unique(labels, return_inverse=True)
-    place = torch.empty(len(identities), dtype=torch.long)
-    place[Stream(seed, SPLIT).permutation(len(identities))] = torch.arange(len(identities))
+    rank = torch.empty(len(identities), dtype=torch.long)  # position of each identity in a random order
+    rank[Stream(seed, SPLIT).permutation(len(identities))] = torch.arange(len(identities))
     total, bounds = 0.0, [0]
     for fraction in fractions:
         total += fraction
         bounds.append(min(round(total * len(identities)), len(identities)))
-    mine = place[owner]
-    return tuple(torch.nonzero((mine >= low) & (mine < high)).flatten() for low, high in pairwise(bounds))
+    sample_rank = rank[owner]
+    return tuple(torch.nonzero((sample_rank >= low) & (sample_rank < high)).flatten() for low, high in pairwise(bounds))

@@ -1,4 +1,4 @@
-"""Parts of a dataset: chosen samples, chosen classes, and the class imbalance of the experiments of Liu (2020)."""
+"""Parts of a dataset: some samples, some classes, and the class imbalance of the experiments of Liu (2020)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from .streams import IMBALANCE, Stream
 
 
 class Subset(Dataset[tuple[Tensor, int]]):
-    """The samples of ``dataset`` at ``index``; keeps what loaders and samplers use (``labels``, ``classes``, ``batch``).
+    """The samples of ``dataset`` at ``index``, with the attributes that loaders and samplers use (``labels``, ``classes``, ``batch``).
 
     >>> from hypersphere.data import Digits
     >>> even = Subset(Digits(), torch.arange(0, 1442, 2))
@@ -32,7 +32,7 @@ class Subset(Dataset[tuple[Tensor, int]]):
             number = torch.full((len(dataset.classes),), -1)
             number[torch.tensor(relabel)] = torch.arange(len(relabel))
         self.labels: Int[Tensor, "k"] = number[dataset.labels.cpu()[index]]
-        if hasattr(dataset, "batch"):  # a dataset that decodes one file at a time has none, and its subset neither
+        if hasattr(dataset, "batch"):  # without it, loaders read item by item
             self.batch = self._batch
 
     def __len__(self) -> int:
@@ -57,14 +57,15 @@ class OfClasses(Subset):
     def __init__(self, dataset: Any, classes: Sequence[int]):
         if len(set(classes)) != len(classes) or not all(0 <= c < len(dataset.classes) for c in classes):
             raise ValueError(f"classes must be different numbers 0 … {len(dataset.classes) - 1}, got {list(classes)}")
-        wanted = torch.isin(dataset.labels.cpu(), torch.tensor(list(classes), dtype=torch.long))
-        super().__init__(dataset, torch.nonzero(wanted).flatten(), relabel=classes)
+        is_selected = torch.isin(dataset.labels.cpu(), torch.tensor(list(classes), dtype=torch.long))
+        super().__init__(dataset, torch.nonzero(is_selected).flatten(), relabel=classes)
 
 
 class ImbalancedSingle(Subset):
-    """Imbalance: a few classes keep some of their samples (5.5.1; D.1: class 0 of CIFAR-10 keeps 10 %; D.8: classes 0 – 9 of CIFAR-100).
+    """Imbalance in a few classes: only some samples of ``classes`` are kept, and all samples of the other classes.
 
-    ``keep`` is a fraction of each class's samples, or an integer count (the MNIST of Liu, 2020, keeps 100 zeros). All others keep theirs.
+    ``keep`` is a fraction of the samples of each class, or their number as an integer. Liu (2020) keeps 10 % of class 0 of CIFAR-10
+    (5.5.1, D.1), of classes 0 – 9 of CIFAR-100 (D.8), and 100 zeros of MNIST.
 
     >>> whole = hs.data.InMemory(torch.zeros(80, 1), torch.arange(4).repeat(20), ("cat", "cow", "dog", "hen"))
     >>> ImbalancedSingle(whole, classes=[0], keep=0.1).labels.bincount().tolist()
@@ -72,11 +73,11 @@ class ImbalancedSingle(Subset):
     """
 
     def __init__(self, dataset: Any, classes: Sequence[int] = (0,), keep: int | float = 0.1, seed: int = 0):
-        whole = isinstance(keep, int)
-        if not (keep >= 0 if whole else 0 <= keep <= 1):
+        is_count = isinstance(keep, int)
+        if not (keep >= 0 if is_count else 0 <= keep <= 1):
             raise ValueError(f"keep must be a fraction in [0, 1] or a whole number ≥ 0, got {keep!r}")
         sizes = torch.bincount(dataset.labels, minlength=len(dataset.classes)).tolist()
-        counts = [(keep if whole else round(keep * size)) if c in classes else size for c, size in enumerate(sizes)]
+        counts = [(keep if is_count else round(keep * size)) if c in classes else size for c, size in enumerate(sizes)]
         super().__init__(dataset, _draw_per_class(dataset.labels, [int(c) for c in counts], seed))
 
 
@@ -102,6 +103,6 @@ def _draw_per_class(labels: Int[Tensor, "n"], counts: Sequence[int], seed: int) 
     """Return the ascending indices of ``counts[c]`` random samples of each class c; a smaller class keeps all samples."""
     kept = []
     for c, count in enumerate(counts):
-        mine = torch.nonzero(labels == c).flatten().cpu()
-        kept.append(mine[Stream(seed, IMBALANCE, c).permutation(len(mine))[:count]])
+        members = torch.nonzero(labels == c).flatten().cpu()
+        kept.append(members[Stream(seed, IMBALANCE, c).permutation(len(members))[:count]])
     return torch.cat(kept).sort().values

@@ -15,8 +15,9 @@ from .streams import SYNTHETIC, Stream
 class PlantedGraph(Nodes):
     """A planted partition with the attributes of :class:`~hypersphere.data.Planetoid`: nodes, features, classes, edges, splits.
 
-    Two nodes of one class are joined with probability ``within``, nodes of two classes with ``between``. Features are words: those of
-    the node's class occur with probability 0.3, others with 0.1. The splits are a sixth to train, a sixth to validate, the rest to test.
+    There is an edge between two nodes of one class with probability ``within``, and between nodes of two classes with probability
+    ``between``. Features are words: words of the node's class occur with probability 0.3, other words with probability 0.1. A sixth of
+    the nodes is for training, a sixth for validation, and the rest for testing.
 
     >>> graph = PlantedGraph(nodes=60)
     >>> graph.data.shape, len(graph.classes), len(graph.train), len(graph.test)
@@ -40,11 +41,12 @@ class PlantedGraph(Nodes):
         self.classes = tuple(str(c) for c in range(classes))
         self.labels = torch.arange(nodes) % classes
         first, second = torch.triu_indices(nodes, nodes, 1)
-        likely = torch.where(self.labels[first] == self.labels[second], within, between)
-        joined = Stream(seed, SYNTHETIC, 0).uniforms(len(first)) < likely
-        self.edges = torch.stack([first[joined], second[joined]], 1)
-        chance = torch.where(self.labels[:, None] == torch.arange(features) % classes, 0.3, 0.1)
-        self.data = (Stream(seed, SYNTHETIC, 1).uniforms(nodes * features).view_as(chance) < chance).float()
+        edge_probability = torch.where(self.labels[first] == self.labels[second], within, between)
+        is_edge = Stream(seed, SYNTHETIC, 0).uniforms(len(first)) < edge_probability
+        self.edges = torch.stack([first[is_edge], second[is_edge]], 1)
+        word_probability = torch.where(self.labels[:, None] == torch.arange(features) % classes, 0.3, 0.1)
+        uniforms = Stream(seed, SYNTHETIC, 1).uniforms(nodes * features).view_as(word_probability)
+        self.data = (uniforms < word_probability).float()
         order = Stream(seed, SYNTHETIC, 2).permutation(nodes)
         part = nodes // 6
         self.train, self.valid, self.test = (rows.sort().values for rows in order.split([part, part, nodes - 2 * part]))
@@ -53,8 +55,8 @@ class PlantedGraph(Nodes):
 class Shapes(InMemory):
     """Point clouds of four solids (ball, box, cylinder, cone), float32 (n, points, 3), centered and scaled into the unit ball.
 
-    Each cloud is scaled by random factors between 0.7 and 1.3 along the axes and rotated about the vertical axis. There are ``count``
-    clouds per solid; ``train=False`` returns others, a quarter as many.
+    Each cloud is scaled by random factors between 0.7 and 1.3 along the axes and rotated about the vertical axis. The training part has
+    ``count`` clouds per solid, and the test part (``train=False``) a quarter as many.
 
     >>> shapes = Shapes(count=8, points=64)
     >>> shapes.data.shape, shapes.classes
@@ -66,7 +68,7 @@ class Shapes(InMemory):
             raise ValueError(f"points must be ≥ 1 and count ≥ 4, got {points} and {count}")
         each = count if train else count // 4
         clouds = [
-            _pose(surface, Stream(seed, SYNTHETIC, 3 + train, kind, i), points)
+            _sample_cloud(surface, Stream(seed, SYNTHETIC, 3 + train, kind, i), points)
             for kind, surface in enumerate(SURFACES.values())
             for i in range(each)
         ]
@@ -75,7 +77,7 @@ class Shapes(InMemory):
         )
 
 
-def _pose(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> Float[Tensor, "points 3"]:
+def _sample_cloud(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> Float[Tensor, "points 3"]:
     cloud = surface(stream.uniforms(3 * points).reshape(points, 3).T)
     *stretch, turn = stream.uniforms(4).tolist()
     cosine, sine = math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)

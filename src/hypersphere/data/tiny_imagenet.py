@@ -30,7 +30,7 @@ class TinyImageNet(InMemory):
     def __init__(self, root: Root = None, train: bool = True, size: int | None = None):
         folder = find_folder("tiny_imagenet", root)
         source = folder.file("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/")
-        wanted = _TRAIN if train else _VALID
+        pattern = _TRAIN if train else _VALID
 
         def prepare(name: str, content: bytes) -> UInt8[np.ndarray, "c h w"]:
             return to_array(crop_and_resize(folder.decode(content, f"{source}: {name}"), size=size))
@@ -38,18 +38,18 @@ class TinyImageNet(InMemory):
         lists = ("wnids.txt", "val_annotations.txt")
         layout = "train/<class>/images/<name>.JPEG" if train else "val/images/<name>.JPEG"
         names, data, texts = read_archived_pictures(
-            folder, source, wanted, prepare, ["TinyImageNet", size], layout, lists
+            folder, source, pattern, prepare, ["TinyImageNet", size], layout, lists
         )
         lines = {name: content.decode("utf-8", "replace").split("\n") for name, content in texts.items()}
-        missing = {"wnids.txt"} | (set() if train else {"val_annotations.txt"})
-        if missing - lines.keys():
+        missing = set(lists[:1] if train else lists) - lines.keys()
+        if missing:
             raise folder.make_corrupt_error(
-                source, f"no {', '.join(sorted(missing - lines.keys()))}", "the lists of classes and annotations"
+                source, f"no {', '.join(sorted(missing))}", "the lists of classes and annotations"
             )
         classes = sorted(line.strip() for line in lines["wnids.txt"] if line.strip())
         number = {name: i for i, name in enumerate(classes)}
         owner = dict(line.split("\t")[:2] for line in lines.get("val_annotations.txt", ()) if line.count("\t") >= 1)
-        keys = [str(wanted.search(name)[1]) for name in names]  # type: ignore[index]
+        keys = [str(pattern.search(name)[1]) for name in names]  # type: ignore[index]
         labels = [number.get(key if train else owner.get(key, ""), -1) for key in keys]
         if -1 in labels:
             raise folder.make_corrupt_error(

@@ -27,12 +27,17 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def index(self) -> Int[Tensor, "n 2"]:
+        """The indices of both samples of each pair."""
+        return torch.stack([self.first, self.second], dim=1)
+
 
 def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, folds: int = 1, seed: int = 0) -> Pairs:
     """Draw ``positives`` pairs of one identity and ``negatives`` pairs of two identities per fold, uniformly without replacement.
 
-    With ``folds`` > 1 the identities are first divided among the folds, so no identity is in two of them; LFW's protocol has 10 folds
-    of 300 + 300. Each pair has ``first < second``.
+    With ``folds`` > 1, the identities are first divided among the folds, so that no identity is in two folds. LFW has 10 folds of
+    300 + 300 pairs. Each pair has ``first < second``.
 
     >>> drawn = pairs(torch.arange(6).repeat(4), positives=2, negatives=3, folds=2)
     >>> drawn.same.tolist(), drawn.fold.tolist()
@@ -52,6 +57,17 @@ def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, 
     return Pairs(both[:, 0], both[:, 1], flags, torch.arange(folds).repeat_interleave(positives + negatives))
 
 
+def count_pairs(labels: Int[Tensor, "n"]) -> tuple[int, int]:
+    """Return the number of pairs of one identity, and that of pairs of two identities.
+
+    >>> count_pairs(torch.tensor([0, 0, 1]))
+    (1, 2)
+    """
+    sizes = torch.unique(labels, return_counts=True)[1]
+    same = int((sizes * (sizes - 1) // 2).sum())
+    return same, len(labels) * (len(labels) - 1) // 2 - same
+
+
 def _draw_positive_pairs(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
     """Draw pairs of one identity by their numbers: identity by identity, and within one (1,0), (2,0), (2,1), (3,0), …."""
     order = torch.argsort(labels, stable=True)
@@ -62,7 +78,7 @@ def _draw_positive_pairs(labels: Int[Tensor, "n"], count: int, stream: Stream) -
         raise ValueError(f"positives must be at most {available}, the pairs of one identity in a fold, got {count}")
     number = stream.distinct(count, available)
     identity = torch.searchsorted(ends, number, right=True)
-    number = number - (ends - sizes * (sizes - 1) // 2)[identity]
+    number = number - (ends - sizes * (sizes - 1) // 2)[identity]  # number of the pair within its identity
     high, low = _unrank(number)
     starts = (torch.cumsum(sizes, 0) - sizes)[identity]
     return torch.stack([order[starts + high], order[starts + low]], dim=1)
@@ -70,17 +86,15 @@ def _draw_positive_pairs(labels: Int[Tensor, "n"], count: int, stream: Stream) -
 
 def _draw_negative_pairs(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
     """Return the first ``count`` pairs of two identities in a random order of all pairs."""
-    n = len(labels)
-    sizes = torch.unique(labels, return_counts=True)[1]
-    total = n * (n - 1) // 2
-    available = total - int((sizes * (sizes - 1) // 2).sum())
+    same, available = count_pairs(labels)
+    total = same + available
     if count > available:
         raise ValueError(f"negatives must be at most {available}, the pairs of two identities in a fold, got {count}")
-    kept = torch.empty(0, 2, dtype=torch.long)
-    if 4 * count > available:  # dense: list them all
+    if 4 * count > available:  # dense: shuffle all pairs
         high, low = _unrank(stream.permutation(total))
         both = torch.stack([high, low], dim=1)
         return both[labels[high] != labels[low]][:count]
+    kept = torch.empty(0, 2, dtype=torch.long)
     seen: set[int] = set()
     while len(kept) < count:  # sparse: at most a quarter of the pairs is requested, so few draws are rejected
         number = [i for i in dict.fromkeys(stream.integers(count, total).tolist()) if i not in seen]

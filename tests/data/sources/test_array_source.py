@@ -138,7 +138,7 @@ def test_refuses_what_has_no_labeled_items():
         def __iter__(self):
             return iter(())
 
-    with pytest.raises(DataError, match="one that can only be iterated over is given to Loader itself"):
+    with pytest.raises(DataError, match="pass an iterable dataset to Loader instead"):
         DatasetSource(Stream())
     with pytest.raises(DataError, match=r"an item of the dataset must be \(image, label\), got Tensor"):
         DatasetSource([torch.zeros(1)])

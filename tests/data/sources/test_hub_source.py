@@ -50,6 +50,9 @@ class TestSavedDataset(SourceContract):
     def make(self, folder):
         return save(folder / "set", list(PIXELS), files=2)
 
+    def test_the_name_of_its_split(self, tmp_path):
+        assert open_source(self.make(tmp_path)).splits == ("train",)
+
 
 class TestSavedDict(SourceContract):
     def make(self, folder):

@@ -2,8 +2,7 @@ from types import SimpleNamespace
 
 import torch
 
-from hypersphere.data import InMemory
-from hypersphere.data.omniglot_runs import OneShotRun
+from hypersphere.data import InMemory, OneShotRun
 from hypersphere.training import replace
 from studies.liu2020.claims import one_shot
 
@@ -16,11 +15,11 @@ class TestOneShot(ClaimContract):
     def test_every_training_arm_chooses_its_rate_and_the_weight_of_its_penalty(self):
         """By pilots on alphabets that are held out of the background set: the evaluation set is not read for them."""
         arm = self.claim.arms("laptop")[one_shot.ARM]
-        held = arm.held_out(replace(arm.config, steps=10))
+        held = arm.with_validation(replace(arm.config, steps=10))
         assert self.claim.tuning is None
         assert held.config.data.get("held_out") == one_shot.HELD_OUT
         assert not held.config.task.get("published_runs")
-        assert held.measures == arm.held_measures
+        assert held.measures == arm.validation_measures
         assert held.teacher.config.data.get("held_out") == one_shot.HELD_OUT
         assert not held.teacher.config.task.get("published_runs")
 
@@ -43,7 +42,11 @@ def test_runs_stay_within_an_alphabet():
     samples = experiment.task.measured_samples
     samples.data[:] = torch.randn(8, 16)[samples.labels % 8]
     samples.data[:, 0] += 1e-6 * torch.randn(len(samples.data))
-    assert one_shot.answered(experiment) == one_shot.answered(experiment, shrink=0.03) == {"within": 0.0}
+    assert (
+        one_shot.measure_one_shot_errors(experiment)
+        == one_shot.measure_one_shot_errors(experiment, shrink=0.03)
+        == {"within": 0.0}
+    )
 
 
 def test_runs_agree_with_a_loop():
@@ -59,7 +62,7 @@ def test_runs_agree_with_a_loop():
                 query = unit[of[c][(drawer + further) % 20]]
                 scores = [float(query @ unit[of[other][drawer]]) for other in range(len(classes))]
                 wrong.append(scores.index(max(scores)) != c)
-    found = one_shot.answered(experiment)["within"]
+    found = one_shot.measure_one_shot_errors(experiment)["within"]
     assert abs(found - 100 * sum(wrong) / len(wrong)) < 1e-9
     assert 0 < found < 100
 
@@ -72,7 +75,7 @@ def test_turned_copies_decide_where_a_single_drawing_does_not():
     task.embed = lambda samples: samples.data[:, :2]
     task.runs, task.embed_batch = [run], lambda x: torch.stack([x[:, 0, 0, 0], 1 - x[:, 0, 0, 0]], 1)
     for shrink in (None, 0.03):
-        found = one_shot.answered(SimpleNamespace(task=task), shrink)
+        found = one_shot.measure_one_shot_errors(SimpleNamespace(task=task), shrink)
         assert (found["published_error"], found["turned_error"]) == (50.0, 0.0)
 
 
@@ -82,9 +85,9 @@ def test_the_last_layer_is_fitted_to_training_drawings_and_helps():
     experiment = drawn(classes, 0.3)
     samples = experiment.task.measured_samples
     samples.data[:, :4] += 3 * torch.randn(len(samples.data), 4)
-    found = one_shot.answered(experiment, shrink=0.03)["within"]
-    assert found < one_shot.answered(experiment)["within"] / 2
+    found = one_shot.measure_one_shot_errors(experiment, shrink=0.03)["within"]
+    assert found < one_shot.measure_one_shot_errors(experiment)["within"] / 2
     del experiment.task.measured_samples
     experiment.task.measured_samples = InMemory(samples.data + 0, samples.labels, classes)
     experiment.task.train_samples = drawn(classes, 0.3).task.train_samples  # which does not show it
-    assert one_shot.answered(experiment, shrink=0.03)["within"] > found
+    assert one_shot.measure_one_shot_errors(experiment, shrink=0.03)["within"] > found

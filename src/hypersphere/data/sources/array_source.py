@@ -1,4 +1,4 @@
-"""Pictures and labels that are already in Python: arrays, an ``.npz`` file, or a torch dataset."""
+"""Pictures and labels as arrays, in an ``.npz`` file, or as a torch dataset."""
 
 import hashlib
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
@@ -25,10 +24,10 @@ class ArraySource(Source):
 
     Args:
         images: (n, h, w), (n, h, w, channels) or (n, channels, h, w), as uint8, uint16, bool, or floating point in [0, 1]. The
-            channel axis is the one of length 1, 3 or 4; the last one if both qualify.
+            channel axis has the length 1, 3 or 4; if both axes do, it is the last one.
         labels: n whole numbers or texts.
         name: The name of the source in messages.
-        split: The split of each image, as in a table.
+        split: The split of each image.
         is_query: Whether each image is a query.
         is_gallery: Whether each image is a gallery entry.
         category: A further group of each image.
@@ -69,8 +68,8 @@ class ArraySource(Source):
         self._channels_first = (
             self.images.ndim == 4 and self.images.shape[1] in (1, 3, 4) and self.images.shape[3] not in (1, 3, 4)
         )
-        given = zip(_OPTIONAL, (split, is_query, is_gallery, category), strict=True)
-        columns = {key: np.asarray(value) for key, value in given if value is not None}
+        options = zip(_OPTIONAL, (split, is_query, is_gallery, category), strict=True)
+        columns = {key: np.asarray(value) for key, value in options if value is not None}
         for key, value in columns.items():
             if value.shape != labels.shape:
                 raise CorruptDataError(f"{name}: {key} must hold one value for each image, got {value.shape}")
@@ -85,14 +84,14 @@ class ArraySource(Source):
 
     @classmethod
     def recognizes(cls, source: Any) -> bool:
-        """Return whether ``source`` is a pair, an ``.npz``, or a folder that holds nothing but one ``.npz``."""
+        """Return whether ``source`` is a pair, an ``.npz`` file, or a folder that contains a single ``.npz`` file and no samples."""
         if isinstance(source, Path):
             return source.suffix == ".npz" or (source.is_dir() and len(_list_npz_files(source)) == 1)
         return isinstance(source, tuple) and len(source) == 2
 
     @classmethod
     def open(cls, source: Any, images: str | None = None, labels: str | None = None) -> "ArraySource":  # type: ignore[override]
-        """Open a pair of arrays or the file that holds them; ``images`` and ``labels`` name the arrays of a file."""
+        """Open a pair of arrays or a file; ``images`` and ``labels`` name the arrays of a file."""
         if not isinstance(source, Path):
             if images is not None or labels is not None:
                 raise ValueError("images and labels name the arrays of an .npz; a pair of arrays has no names")
@@ -106,9 +105,9 @@ class ArraySource(Source):
 
     def digest(self) -> str:
         """Return a SHA-256 of the pixels and the records."""
-        found = hashlib.sha256(f"{self.images.dtype}{self.images.shape}{self.records}".encode())
-        found.update(np.ascontiguousarray(self.images).data)
-        return found.hexdigest()
+        digest = hashlib.sha256(f"{self.images.dtype}{self.images.shape}{self.records}".encode())
+        digest.update(np.ascontiguousarray(self.images).data)
+        return digest.hexdigest()
 
 
 def read_arrays(
@@ -118,9 +117,9 @@ def read_arrays(
 
     Args:
         path: The file.
-        images: Name of the array of images. By default a usual name (data, images, x), or the only array that can hold images.
-        labels: Name of the array of labels. By default a usual name (labels, targets, y), or the only array of that length.
-        limit: Largest number of bytes that the file may hold when unpacked.
+        images: Name of the array of images. By default a common name (data, images, x), or the only array that can hold images.
+        labels: Name of the array of labels. By default a common name (labels, targets, y), or the only array of that length.
+        limit: Maximum size of the unpacked file in bytes.
 
     Returns:
         The source.
@@ -156,12 +155,12 @@ def read_arrays(
             return ArraySource(stored[images], stored[labels], str(path), **others)
     except CorruptDataError:
         raise
-    except Exception as error:  # a damaged zip or header fails in any way; the reason goes into the message
+    except Exception as error:  # a damaged file can raise any exception; its reason becomes part of the message
         raise CorruptDataError(f"{path} is not a whole .npz of plain arrays: {error}".replace("\n", " ")) from error
 
 
 def _list_npz_files(folder: Path) -> list[Path]:
-    """Return the ``.npz`` files of a folder that holds neither folders nor image files."""
+    """Return the ``.npz`` files of a folder that contains no folder and no picture or recording."""
     if not holds_only_files(folder, ".npz"):
         return []
     return [entry for entry in list_visible_entries(folder) if entry.suffix == ".npz"]
@@ -176,18 +175,23 @@ def _read_header(stored: Any, name: str) -> tuple[tuple[int, ...], str]:
         return shape, dtype.kind
 
 
-def _choose_array(path: Path, what: str, given: str | None, usual: tuple[str, ...], fitting: Mapping[str, Any]) -> str:
-    if given is not None:
-        if given not in fitting:
-            raise CorruptDataError(f"{path}: {what} must be one of {', '.join(fitting) or 'no array'}, got {given!r}")
-        return given
-    named = [name for name in usual if name in fitting] or list(fitting)
-    if not named or (len(named) > 1 and named[0] not in usual):
-        raise CorruptDataError(
-            f"{path}: say which array holds the {what}, {what}=NAME; "
-            + (f"it could be {' or '.join(named)}" if named else "none of its arrays has a fitting shape and type")
+def _choose_array(
+    path: Path, what: str, name: str | None, common_names: tuple[str, ...], fitting: Mapping[str, Any]
+) -> str:
+    """Return ``name`` if it is an array of fitting shape and type; without a name, the array with a common name or the only one."""
+    if name is not None:
+        if name not in fitting:
+            raise CorruptDataError(f"{path}: {what} must be one of {', '.join(fitting) or 'no array'}, got {name!r}")
+        return name
+    candidates = [common for common in common_names if common in fitting] or list(fitting)
+    if not candidates or (len(candidates) > 1 and candidates[0] not in common_names):
+        reason = (
+            f"it could be {' or '.join(candidates)}"
+            if candidates
+            else "none of its arrays has a fitting shape and type"
         )
-    return named[0]
+        raise CorruptDataError(f"{path}: say which array holds the {what}, {what}=NAME; {reason}")
+    return candidates[0]
 
 
 def _to_text(value: Any) -> str:
@@ -201,7 +205,7 @@ class DatasetSource(Source):
     ``dataset.classes`` names the labels if they are whole numbers and all have a name.
 
     Args:
-        dataset: The dataset; its images are anything that a preprocessing accepts.
+        dataset: The dataset. Its images may be any objects that a preprocessing accepts.
         name: The name of the source in messages; by default the name of the dataset's class.
 
     Raises:
@@ -214,14 +218,14 @@ class DatasetSource(Source):
     """
 
     description = "a torch dataset"
-    asked_last = True
+    is_general = True
 
     def __init__(self, dataset: "Dataset[Any]", name: str | None = None):
-        indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-        if not indexed or isinstance(dataset, IterableDataset):
+        has_index = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if not has_index or isinstance(dataset, IterableDataset):
             raise DataError(
-                f"a dataset must have a length and be indexed, got {type(dataset).__name__}; "
-                "one that can only be iterated over is given to Loader itself"
+                f"a dataset must have a length and an index, got {type(dataset).__name__}; "
+                "pass an iterable dataset to Loader instead"
             )
         self.items: Any = dataset
         title = name or type(dataset).__name__
@@ -248,9 +252,9 @@ class DatasetSource(Source):
 
 def _read_labels(dataset: Any) -> list[Any]:
     for attribute in ("labels", "targets"):
-        given = getattr(dataset, attribute, None)
-        if given is not None and len(given) == len(dataset):
-            return [_to_plain_value(label) for label in (given.tolist() if isinstance(given, Tensor) else given)]
+        labels = getattr(dataset, attribute, None)
+        if labels is not None and len(labels) == len(dataset):
+            return [_to_plain_value(label) for label in (labels.tolist() if isinstance(labels, Tensor) else labels)]
     found = []
     for i in range(len(dataset)):
         item = dataset[i]
@@ -261,4 +265,4 @@ def _read_labels(dataset: Any) -> list[Any]:
 
 
 def _to_plain_value(label: Any) -> Any:
-    return label.item() if isinstance(label, torch.Tensor) or hasattr(label, "item") else label
+    return label.item() if hasattr(label, "item") else label

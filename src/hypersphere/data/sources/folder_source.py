@@ -8,17 +8,17 @@ from ..archive import check_inside, list_files
 from ..errors import DataError, MissingDataError
 from ..images import explain_ending, read_bytes
 from ..media import MEDIA, SAMPLE_ENDINGS
-from .source import Record, Source, summarize_unused
+from .source import PathSource, Record, summarize_unused
 
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-class FolderSource(Source):
+class FolderSource(PathSource):
     """Pictures or recordings in ``root/<identity>/…/<file>``, in sorted order.
 
-    Files with an ending in :data:`~hypersphere.data.media.SAMPLE_ENDINGS` are used; hidden files are not. If all folders at
-    the top are named like splits (train, val, test, …), they are the splits, and identities are one level below. Nothing
-    outside ``root`` is read, not even through a link.
+    Files with an ending in :data:`~hypersphere.data.media.SAMPLE_ENDINGS` are used, except hidden files. If all top-level
+    folders have names of splits (train, val, test, …), they are the splits, and identities are one level below. Links to
+    files outside ``root`` are refused.
 
     Args:
         root: The folder.
@@ -28,7 +28,7 @@ class FolderSource(Source):
 
     Raises:
         MissingDataError: There is no such folder.
-        DataError: The folder holds neither pictures nor recordings, or a file lies above the levels that ``depth`` counts.
+        DataError: The folder holds neither pictures nor recordings, or a file has fewer than ``depth`` folders above it.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +40,7 @@ class FolderSource(Source):
     """
 
     description = "a folder"
-    asked_last = True
+    is_general = True
 
     def __init__(self, root: str | os.PathLike[str], depth: int = 1, *, loose: Literal["skip", "keep"] = "skip"):
         if depth < 1:
@@ -54,24 +54,19 @@ class FolderSource(Source):
             others = summarize_unused(self._find_unused(set()))
             raise DataError(f"the folder {self.root} holds no {known}{f'; it holds {others}' if others else ''}")
         nested = [parts for parts in names if len(parts) > 1]
-        divided = bool(nested) and all(parts[0].lower() in SPLIT_FOLDERS for parts in nested)
-        first = 1 if divided else 0
+        has_splits = bool(nested) and all(parts[0].lower() in SPLIT_FOLDERS for parts in nested)
+        first = 1 if has_splits else 0  # position of the identity in a path
         shallow = next((parts for parts in nested if len(parts) <= depth + first), None)
         if shallow is not None:
-            path = self.root / "/".join(shallow)
-            raise DataError(f"{path} lies above the {depth} levels of folders that name an identity")
+            file = self.root / "/".join(shallow)
+            raise DataError(f"{file} lies above the {depth} levels of folders that name an identity")
         used = names if loose == "keep" or not nested else nested
         own_name = self.root.absolute().name
-        records = [
-            Record(str(self.root / "/".join(parts)), own_name)
-            if len(parts) == 1
-            else Record(
-                str(self.root / "/".join(parts)),
-                "/".join(parts[first : first + depth]),
-                split=parts[0] if divided else None,
-            )
-            for parts in used
-        ]
+        records = []
+        for parts in used:
+            path, is_nested = str(self.root / "/".join(parts)), len(parts) > 1
+            label = "/".join(parts[first : first + depth]) if is_nested else own_name
+            records.append(Record(path, label, split=parts[0] if is_nested and has_splits else None))
         super().__init__(str(self.root), records)
         if not nested:
             self.advice = "; put the files of each identity into a sub-folder of its own"
@@ -101,26 +96,22 @@ class FolderSource(Source):
         return self._find_unused({record.name for record in self.records})
 
     def _find_unused(self, used: set[str]) -> dict[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {}
+        unused: dict[str, list[str]] = {}
         for name in list_files(self.root):
             path = str(self.root / name)
             if path in used or any(part.startswith(".") for part in name.split("/")):
                 continue
             why = "files beside the folders of identities" if is_sample(name) else _describe_ending(Path(name).suffix)
-            found.setdefault(why, []).append(path)
-        walked = os.walk(self.root)
-        empty = [folder for folder, below, files in walked if not (below or files) and Path(folder) != self.root]
+            unused.setdefault(why, []).append(path)
+        tree = os.walk(self.root)
+        empty = [folder for folder, below, files in tree if not (below or files) and Path(folder) != self.root]
         if empty:
-            found["empty folders"] = sorted(empty)
-        return {why: tuple(names) for why, names in found.items()}
-
-    def files(self) -> list[str]:
-        """Return one file per record."""
-        return [record.name for record in self.records]
+            unused["empty folders"] = sorted(empty)
+        return {why: tuple(names) for why, names in unused.items()}
 
 
-class FileSource(Source):
-    """One picture or recording; its label is the name of the folder that it lies in.
+class FileSource(PathSource):
+    """One picture or recording; its label is the name of its folder.
 
     Args:
         path: The file.
@@ -144,14 +135,6 @@ class FileSource(Source):
             raise MissingDataError(f"there is no file {path}")
         super().__init__(str(path), [Record(str(path), Path(path).absolute().parent.name)])
 
-    def fetch(self, index: int) -> bytes:
-        """Return the content of the file."""
-        return read_bytes(self.records[index].name)
-
-    def files(self) -> list[str]:
-        """Return the file."""
-        return [self.name]
-
 
 def is_sample(name: str) -> bool:
     """Return whether a relative path has the ending of a picture or recording and no part of it is hidden.
@@ -165,5 +148,5 @@ def is_sample(name: str) -> bool:
 def _describe_ending(ending: str) -> str:
     if not ending:
         return "files with no ending"
-    help = explain_ending(ending)
-    return f"files with the ending {ending.lower()}{f', {help}' if help else ''}"
+    remedy = explain_ending(ending)
+    return f"files with the ending {ending.lower()}{f', {remedy}' if remedy else ''}"

@@ -1,4 +1,4 @@
-"""A folder that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files and a description."""
+"""Datasets saved by ``save_to_disk`` of Hugging Face's ``datasets``: a folder of Arrow files and a description."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _OPTIONAL = ("category", "is_query", "is_gallery")
 
 
 class HubSource(Source):
-    """The rows of a saved ``Dataset``, or of all splits of a saved ``DatasetDict``; only pyarrow is needed.
+    """The rows of a saved ``Dataset``, or of all splits of a saved ``DatasetDict``. Reading them needs pyarrow, but not ``datasets``.
 
     Args:
         folder: The folder.
@@ -23,7 +23,7 @@ class HubSource(Source):
         labels: The column of labels; by default the only column of type ClassLabel, else ``label`` or ``labels``.
 
     Raises:
-        DataError: It is unclear which columns are meant, or the rows were reordered without being written again.
+        DataError: The columns are ambiguous, or the rows were reordered without being written again.
         CorruptDataError: A file is damaged.
 
     >>> import datasets  # doctest: +SKIP
@@ -48,7 +48,7 @@ class HubSource(Source):
                 records += self._read_split(self.root / split if split else self.root, split, images, labels)
         except (DataError, ImportError):
             raise
-        except Exception as error:  # damaged files fail in any way; the reason goes into the message
+        except Exception as error:  # a damaged file can raise any exception; its reason becomes part of the message
             reason = f"{type(error).__name__}: {error}".replace("\n", " ")
             raise CorruptDataError(f"{folder} is not a whole saved dataset: {reason}") from error
         super().__init__(str(folder), records)
@@ -73,7 +73,7 @@ class HubSource(Source):
             if name not in features:
                 raise DataError(f"{folder}: there is no column {name!r} among {', '.join(features)}")
         names = features[column].get("names")
-        own = split or state.get("_split")
+        split_name = split or state.get("_split")
         records: list[Record] = []
         for file in state["_data_files"]:
             number = len(self._files)
@@ -83,7 +83,7 @@ class HubSource(Source):
             for i, value in enumerate(table.column(column).to_pylist()):
                 fields = {name: _convert_value(name, values[i]) for name, values in others.items()}
                 label = names[value] if names and isinstance(value, int) else str(value)
-                records.append(Record(f"{self._files[number]}[{i}]", label, split=own, **fields))
+                records.append(Record(f"{self._files[number]}[{i}]", label, split=split_name, **fields))
                 self._rows.append((number, i))
         return records
 
@@ -105,7 +105,7 @@ class HubSource(Source):
         return list(map(str, self._files))
 
     def _open_table(self, number: int) -> Any:
-        """Return the memory-mapped rows of one file; each process maps it for itself."""
+        """Return the memory-mapped rows of one file. Each process has its own mapping."""
         if number not in self._tables:
             arrow = require("pyarrow", "tables")
             stream = arrow.memory_map(str(self._files[number]))
@@ -130,12 +130,13 @@ def _read_json(path: Path) -> Any:
         raise CorruptDataError(f"{path} is not JSON: {error}") from error
 
 
-def _find_column(folder: Path, what: str, features: dict[str, Any], kind: str, usual: tuple[str, ...]) -> str:
-    found = [name for name, feature in features.items() if isinstance(feature, dict) and feature.get("_type") == kind]
-    named = [name for name in usual if name in (found or features)] or found
-    if not named or (len(named) > 1 and named[0] not in usual):
+def _find_column(folder: Path, what: str, features: dict[str, Any], kind: str, common_names: tuple[str, ...]) -> str:
+    """Return the only column of this type, or one with a common name."""
+    typed = [name for name, feature in features.items() if isinstance(feature, dict) and feature.get("_type") == kind]
+    candidates = [name for name in common_names if name in (typed or features)] or typed
+    if not candidates or (len(candidates) > 1 and candidates[0] not in common_names):
         raise DataError(f"{folder}: say which column holds the {what}, {what}=NAME, among {', '.join(features)}")
-    return named[0]
+    return candidates[0]
 
 
 def _convert_value(name: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Find the format of a source and open it: the one way into data that fit, evaluate, embed, galleries and checks share."""
+"""Find the format of a source and open it. All commands open their data with :func:`open_source`."""
 
 import functools
 import importlib.metadata
@@ -36,22 +36,22 @@ def open_source(
     category: str | None = None,
     skip_missing: bool | None = None,
 ) -> Source:
-    """Open labeled samples in any format; samples are read when asked for.
+    """Open labeled samples in any format. Samples are read on demand.
 
-    The identity of a file in a folder is the name of the first folder level, in every command.
+    The identity of a file in a folder is the name of the first folder level.
 
     Args:
         source: A folder with one sub-folder per identity; a table (``.csv``, ``.tsv``, ``.parquet``) with the columns path
-            and label; tar shards (a ``.tar``, a folder of them, ``name-{000..127}.tar``); an ``.npz``, or a folder that holds
-            nothing but one; a folder that ``datasets`` saved; the file of a picture or recording; a list of any of these; a
-            torch dataset of (image, label); a pair of arrays (images, labels); or an open source. The format
-            of another installed package is found by its entry point.
+            and label; tar shards (a ``.tar`` file, a folder of them, ``name-{000..127}.tar``); an ``.npz`` file, or a folder
+            that contains only such a file; a dataset saved by ``datasets``; the file of a picture or recording; a list of any
+            of these; a torch dataset of (image, label); a pair of arrays (images, labels); or an open source. Formats of
+            other installed packages are found by their entry points.
         split: Keep only the records of this split.
-        on_error: "skip" decodes every image once, leaves out those that cannot be read, and names them in a warning.
-            "raise" decodes nothing, and an unreadable image raises an error when it is reached.
-        identities: The smallest acceptable number of identities.
-        loose: "keep" also uses images that lie directly in a folder beside the sub-folders of identities; their label is the
-            name of the folder. "skip" leaves them out, unless the folder has no sub-folder with images.
+        on_error: "skip" decodes every sample once, leaves out unreadable samples, and lists them in a warning. "raise"
+            decodes nothing; an unreadable sample raises an error when it is read.
+        identities: Minimum number of identities.
+        loose: "keep" also uses files beside the sub-folders of identities; their label is the name of the folder. "skip"
+            leaves them out, unless no sub-folder contains samples.
         depth: For a folder, the number of folder levels that name an identity; 1 by default.
         root: For a table, the folder that its paths are relative to; by default the folder of the table.
         images: The name of the array (``.npz``) or column (table, saved dataset) of images.
@@ -64,8 +64,8 @@ def open_source(
         The open source.
 
     Raises:
-        DataError: The source cannot be used; the message says why.
-        ValueError: An option does not belong to the format of the source.
+        DataError: The source cannot be used. The message contains the reason.
+        ValueError: The format of the source does not have one of the options.
 
     >>> import numpy as np
     >>> source = open_source((np.zeros((6, 8, 8), dtype=np.uint8), ["ann", "ann", "ann", "bob", "bob", "bob"]))
@@ -79,7 +79,7 @@ def open_source(
     options = {"depth": depth, "root": root, "images": images, "labels": labels, "category": category}
     general = {"loose": loose, "skip_missing": on_error == "skip" if skip_missing is None else skip_missing}
     opened = _open(source, {name: value for name, value in options.items() if value is not None}, general)
-    if not isinstance(source, Source):  # an open one was named when it was opened
+    if not isinstance(source, Source):  # for an open source, this was logged when it was opened
         unused = opened.find_unused()
         if unused:
             log.warning("%s: not used: %s", opened.name, summarize_unused(unused))
@@ -100,23 +100,22 @@ def open_source(
 
 @functools.cache
 def source_formats() -> tuple[type[Source], ...]:
-    """Return all formats in the order in which they are asked: of other packages, specific ones, general ones.
+    """Return all formats in the order in which they are tried: those of other packages first, general formats last.
 
-    >>> [kind.__name__ for kind in source_formats() if kind.asked_last]
+    >>> [kind.__name__ for kind in source_formats() if kind.is_general]
     ['DatasetSource', 'FolderSource']
     """
     package = sys.modules[__package__ or ""]
     exported = [getattr(package, name) for name in package.__all__]
     own = [kind for kind in exported if inspect.isclass(kind) and issubclass(kind, Source) and kind is not Source]
-    found = [*_load_installed_formats(), *own]
-    return tuple(sorted(found, key=lambda kind: kind.asked_last))
+    return tuple(sorted([*_load_installed_formats(), *own], key=lambda kind: kind.is_general))
 
 
 class CombinedSource(Source):
-    """Several sources, such as files and folders named on a command line, as one.
+    """Several sources as one, such as files and folders on a command line.
 
     Args:
-        parts: The sources, whose records follow one another.
+        parts: The sources, in the order of their records.
 
     >>> one, two = (open_source((torch.zeros(2, 8, 8), [name, name]), identities=1) for name in ("ann", "bob"))
     >>> CombinedSource([one, two]).classes
@@ -142,17 +141,17 @@ class CombinedSource(Source):
         )
 
     def fetch(self, index: int) -> Any:
-        """Return the sample of the part that holds it."""
+        """Return the sample from its part."""
         part, i = self._positions[index]
         return part.fetch(i)
 
     def find_unused(self) -> dict[str, tuple[str, ...]]:
-        """Return what the parts do not use, by reason."""
-        found: dict[str, tuple[str, ...]] = {}
+        """Return unused files and folders of all parts by reason."""
+        unused: dict[str, tuple[str, ...]] = {}
         for part in self.parts:
             for why, names in part.find_unused().items():
-                found[why] = (*found.get(why, ()), *names)
-        return found
+                unused[why] = (*unused.get(why, ()), *names)
+        return unused
 
     def files(self) -> list[str]:
         """Return the files of all parts."""
@@ -160,26 +159,23 @@ class CombinedSource(Source):
 
 
 def _open(source: Any, options: dict[str, Any], general: dict[str, Any]) -> Source:
-    """Open a source without looking at its samples; ``general`` options concern only formats that accept them."""
+    """Open a source without reading its samples; ``general`` options are passed only to formats that accept them."""
     if isinstance(source, Source):
-        accepted: tuple[str, ...] = ()
-        kind = "an open source"
-    elif CombinedSource.recognizes(source):
-        return CombinedSource([_open(path, options, general) for path in source])
-    else:
-        source = Path(source) if isinstance(source, str | os.PathLike) else source
-        found = next((known for known in source_formats() if known.recognizes(source)), None)
-        if found is None:
-            raise _build_unknown_source_error(source)
-        kind, accepted = found.description, _list_accepted_options(found)
-    foreign = [name for name in options if name not in accepted]
-    if foreign:
-        own = ", ".join(name for name in accepted if name not in general) or "no option"
-        raise ValueError(f"{foreign[0]} does not belong to {kind}, which takes {own}")
-    if isinstance(source, Source):
+        if options:
+            raise ValueError(f"{next(iter(options))} does not belong to an open source, which takes no option")
         return source
-    assert found is not None
-    return found.open(source, **options, **{name: value for name, value in general.items() if name in accepted})
+    if CombinedSource.recognizes(source):
+        return CombinedSource([_open(path, options, general) for path in source])
+    source = Path(source) if isinstance(source, str | os.PathLike) else source
+    kind = next((kind for kind in source_formats() if kind.recognizes(source)), None)
+    if kind is None:
+        raise _build_unknown_source_error(source)
+    accepted = _list_accepted_options(kind)
+    unknown = [name for name in options if name not in accepted]
+    if unknown:
+        own = ", ".join(name for name in accepted if name not in general) or "no option"
+        raise ValueError(f"{unknown[0]} does not belong to {kind.description}, which takes {own}")
+    return kind.open(source, **options, **{name: value for name, value in general.items() if name in accepted})
 
 
 def _list_accepted_options(kind: type[Source]) -> tuple[str, ...]:
@@ -195,12 +191,12 @@ def _build_unknown_source_error(source: Any) -> Exception:
     if not source.exists():
         return MissingDataError(f"there is no file or folder {source}")
     known = ", ".join(dict.fromkeys(kind.description for kind in source_formats()))
-    help = explain_ending(source.suffix)
-    return DataError(f"{source} is not a source: {known} is{f'; {help}' if help else ''}")
+    remedy = explain_ending(source.suffix)
+    return DataError(f"{source} is not a source: {known} is{f'; {remedy}' if remedy else ''}")
 
 
 def _load_installed_formats() -> list[type[Source]]:
-    """Return the formats that other installed packages offer; one that cannot be imported is named in a warning."""
+    """Return the formats of other installed packages; warn about a format that cannot be imported."""
     found = []
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
@@ -208,7 +204,7 @@ def _load_installed_formats() -> list[type[Source]]:
             if not (inspect.isclass(kind) and issubclass(kind, Source)):
                 raise TypeError(f"{entry.value} is not a subclass of hypersphere.data.Source")
             found.append(kind)
-        except Exception as error:  # noqa: PERF203  (code of others may fail in any way)
+        except Exception as error:  # noqa: PERF203  (foreign code can raise any exception)
             warnings.warn(f"the source format {entry.name} ({entry.value}) is not available: {error}", stacklevel=2)
     return found
 

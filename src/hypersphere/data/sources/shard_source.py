@@ -18,7 +18,7 @@ _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _LABELS = ("cls", "cls.txt", "label", "label.txt", "txt")
 
 
-class Place(NamedTuple):
+class _Position(NamedTuple):
     """Position of an image: a shard and a range of bytes in it."""
 
     shard: str
@@ -27,20 +27,19 @@ class Place(NamedTuple):
 
 
 class ShardSource(Source):
-    """Samples ``<key>.jpg`` (or another picture or recording) with a label in ``<key>.cls`` or ``<key>.json``, in tar files.
+    """Samples ``<key>.jpg`` (or another picture or recording) in tar files, with a label in ``<key>.cls`` or ``<key>.json``.
 
-    The label may also be in ``<key>.label`` or ``<key>.txt``. Opening passes through the shards once and records the position
-    and the label of each sample without reading it. Later each sample is read by itself, so that samples can be shuffled and
-    a run can be resumed exactly. ``<key>.json`` is an
-    object with ``label`` and optionally the other fields of :class:`Record`. Compressed tar files are refused, because they
-    cannot be read from the middle.
+    The label may also be in ``<key>.label`` or ``<key>.txt``. ``<key>.json`` is an object with ``label`` and optionally the
+    other fields of :class:`Record`. Opening the source scans the shards once and records the position and the label of each
+    sample. Samples can then be read in any order, which allows shuffling and exact resumption of a run. Compressed tar files
+    are refused, because they cannot be read from the middle.
 
     Args:
-        shards: A tar file, a folder of them, or a name with a range, as in ``train-{000..127}.tar``.
+        shards: A tar file, a folder of tar files, or a name with a range, such as ``train-{000..127}.tar``.
 
     Raises:
-        MissingDataError: There is no such shard.
-        CorruptDataError: A shard is damaged or compressed, or a sample lacks its image or label.
+        MissingDataError: A shard does not exist.
+        CorruptDataError: A shard is damaged or compressed, or a sample has no image or no label.
 
     >>> import pathlib, shutil, tempfile
     >>> with tempfile.TemporaryDirectory() as files, tempfile.TemporaryDirectory() as folder:
@@ -58,38 +57,38 @@ class ShardSource(Source):
     def __init__(self, shards: str | os.PathLike[str]):
         paths = list_shards(shards)
         records: list[Record] = []
-        self.places: list[Place] = []
+        self._positions: list[_Position] = []
         for path in paths:
-            for record, place in _index_shard(path):
+            for record, position in _index_shard(path):
                 records.append(record)
-                self.places.append(place)
+                self._positions.append(position)
         super().__init__(str(shards), records)
 
     def fetch(self, index: int) -> bytes:
         """Return the bytes of the image in its shard."""
-        place = self.places[index]
-        with open(place.shard, "rb") as file:
-            file.seek(place.start)
-            content = file.read(place.size)
-        if len(content) != place.size:
-            raise make_corrupt_error(place.shard, "fewer bytes than before", "a shard that does not change")
+        position = self._positions[index]
+        with open(position.shard, "rb") as file:
+            file.seek(position.start)
+            content = file.read(position.size)
+        if len(content) != position.size:
+            raise make_corrupt_error(position.shard, "fewer bytes than before", "a shard that does not change")
         return content
 
     def files(self) -> list[str]:
         """Return the shards."""
-        return [place.shard for place in self.places]
+        return [position.shard for position in self._positions]
 
 
 def list_shards(shards: str | os.PathLike[str]) -> list[Path]:
     """Return the tar files that ``shards`` names, sorted."""
     text = os.fspath(shards)
-    found = _BRACES.search(text)
-    if found:
-        low, high = found[1], found[2]
+    range_match = _BRACES.search(text)
+    if range_match:
+        low, high = range_match[1], range_match[2]
         if int(high) - int(low) >= 10**6:
             raise ValueError(f"shards must name fewer than a million files, got {text}")
         numbers = [f"{i:0{len(low)}d}" for i in range(int(low), int(high) + 1)]
-        paths = [Path(text[: found.start()] + number + text[found.end() :]) for number in numbers]
+        paths = [Path(text[: range_match.start()] + number + text[range_match.end() :]) for number in numbers]
     else:
         paths = sorted(Path(text).glob("*.tar")) if Path(text).is_dir() else [Path(text)]
     absent = next((path for path in paths if not path.is_file()), None)
@@ -98,7 +97,7 @@ def list_shards(shards: str | os.PathLike[str]) -> list[Path]:
     return paths
 
 
-def _index_shard(path: Path) -> Iterator[tuple[Record, Place]]:
+def _index_shard(path: Path) -> Iterator[tuple[Record, _Position]]:
     """Yield the samples of one shard in its order."""
     try:
         size = path.stat().st_size
@@ -121,13 +120,13 @@ def _index_shard(path: Path) -> Iterator[tuple[Record, Place]]:
                     key, sample = f"{folder}/{stem}", {}
                 if f".{ending.lower().rpartition('.')[2]}" in SAMPLE_ENDINGS:
                     _check_size(path, member, MAX_BYTES)
-                    sample["image"] = (member.name, Place(str(path), member.offset_data, member.size))
+                    sample["image"] = (member.name, _Position(str(path), member.offset_data, member.size))
                 elif ending in (*_LABELS, "json"):
                     _check_size(path, member, MAX_LABEL_BYTES)
                     content = tar.extractfile(member)
                     assert content is not None
                     sample[ending] = content.read()
-                tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen otherwise
+                tar.members = []  # type: ignore[attr-defined]  # otherwise tarfile keeps all headers in memory
             if sample:
                 yield _build_record(path, key, sample)
     except DataError:
@@ -143,13 +142,13 @@ def _check_size(path: Path, member: tarfile.TarInfo, limit: int) -> None:
         raise make_corrupt_error(path, f"{member.name!r} of {member.size} bytes", f"at most {limit}")
 
 
-def _build_record(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place]:
+def _build_record(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, _Position]:
     key = key.removeprefix("/")
     if "image" not in sample:
         raise make_corrupt_error(
             path, f"the sample {key} without a picture or recording", f"a file {key}.jpg, {key}.wav or the like"
         )
-    name, place = sample["image"]
+    name, position = sample["image"]
     fields = _read_description(path, key, sample["json"]) if "json" in sample else {}
     label = next((sample[ending] for ending in _LABELS if ending in sample), None)
     if label is not None:
@@ -158,25 +157,25 @@ def _build_record(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record,
         raise make_corrupt_error(
             path, f"the sample {key} without a label", f"a file {key}.cls, or a label in {key}.json"
         )
-    return Record(f"{path}: {name}", **fields), place
+    return Record(f"{path}: {name}", **fields), position
 
 
 def _read_description(path: Path, key: str, content: bytes) -> dict[str, Any]:
     """Return the fields of a record in a sample's JSON; other fields are ignored."""
     try:
-        given = json.loads(content)
-        fields = {name: str(given[name]) for name in ("label", "split", "category") if given.get(name) is not None}
-        flags = {name: bool(given[name]) for name in ("is_query", "is_gallery") if given.get(name) is not None}
-        box = _read_box(given)
+        values = json.loads(content)
+        fields = {name: str(values[name]) for name in ("label", "split", "category") if values.get(name) is not None}
+        flags = {name: bool(values[name]) for name in ("is_query", "is_gallery") if values.get(name) is not None}
+        box = _read_box(values)
         return {**fields, **flags, **({"box": box} if box else {})}
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptDataError(f"{path}: {key}.json does not describe a sample: {error}") from error
 
 
-def _read_box(given: dict[str, Any]) -> Sequence[float] | None:
-    if isinstance(given.get("start"), int | float) and isinstance(given.get("end"), int | float):
-        return make_time_region(given["start"], given["end"])
-    corners = [given.get(name) for name in ("x_1", "y_1", "x_2", "y_2")]
+def _read_box(values: dict[str, Any]) -> Sequence[float] | None:
+    if isinstance(values.get("start"), int | float) and isinstance(values.get("end"), int | float):
+        return make_time_region(values["start"], values["end"])
+    corners = [values.get(name) for name in ("x_1", "y_1", "x_2", "y_2")]
     if all(corner is None for corner in corners):
         return None
     box = tuple(int(corner) for corner in corners if isinstance(corner, int | float))

@@ -1,4 +1,4 @@
-"""The interface of all sources: labeled records whose samples are read when asked for, and the dataset made of them."""
+"""The interface of all sources: labeled records, whose samples are read on demand, and the dataset of a source."""
 
 import contextlib
 import functools
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import CorruptDataError, DataError, UnusableSampleError
+from ..images import read_bytes
 from ..in_memory import InMemory
 from ..media import SAMPLE_ENDINGS, decode_sample
 from ..preprocessing import Prepared, Preprocessing, Region
@@ -31,7 +32,7 @@ class Record:
     """One sample of a source.
 
     Args:
-        name: The path, or the position in an archive or array, as errors and reports show it.
+        name: The path, or the position in an archive or array. Errors and reports show it.
         label: The identity or class.
         split: The split that the sample belongs to, if the source has splits.
         is_query: Whether a retrieval protocol uses the sample as a query.
@@ -54,23 +55,23 @@ class Record:
 
 
 class Source(ABC):
-    """Labeled samples, wherever they are stored.
+    """Labeled samples, independent of where they are stored.
 
-    A format is one subclass. It creates its :class:`Record` objects, implements :meth:`fetch`, and says in
-    :meth:`recognizes` what it can open. :func:`open_source` finds every format that ``hypersphere.data.sources`` exports,
-    and those of other installed packages by the entry points of the group ``hypersphere.sources``.
+    A format is one subclass. It creates its :class:`Record` objects and implements :meth:`fetch`; its :meth:`recognizes`
+    returns whether it can open an object. :func:`open_source` tries all formats that ``hypersphere.data.sources`` exports,
+    and those that other installed packages register in the entry-point group ``hypersphere.sources``.
 
     ``classes`` holds the distinct labels in sorted order (by value if all are whole numbers). ``labels`` (n,) holds the
-    class number of each record. Samples are decoded only when asked for.
+    class number of each record. Samples are decoded on demand.
 
     Args:
         name: The name of the source in messages.
         records: The samples, at least one.
-        classes: The class names in order, if they are not just the labels that occur.
+        classes: The class names in order; by default the labels of the records.
 
     Raises:
         DataError: There is no record.
-        ValueError: ``classes`` lacks a label that occurs.
+        ValueError: ``classes`` lacks the label of a record.
 
     >>> class Grays(Source):
     ...     def fetch(self, index):
@@ -89,11 +90,11 @@ class Source(ABC):
     fills_folders: ClassVar[bool] = False
     """Whether a folder that contains only such files is opened as one source."""
 
-    asked_last: ClassVar[bool] = False
-    """Whether :meth:`recognizes` accepts so much that more specific formats must be asked first."""
+    is_general: ClassVar[bool] = False
+    """Whether :meth:`recognizes` also accepts sources of more specific formats, so that all other formats are tried first."""
 
     missing: Sequence[str] = ()
-    """Names of the files that the source lists but that do not exist, if it was opened without them."""
+    """Names of files that the source lists but that do not exist. They were left out when the source was opened."""
 
     advice: str = ""
     """What to do if the source has too few identities, appended to the error message."""
@@ -119,16 +120,16 @@ class Source(ABC):
 
     @classmethod
     def open(cls, source: Any, **options: Any) -> "Source":
-        """Open what :meth:`recognizes` accepted.
+        """Open a source that :meth:`recognizes` accepts.
 
-        An override names its options in its signature. ``open_source`` passes the given options, and refuses those that
-        the signature lacks.
+        An override lists its options in its signature. ``open_source`` passes its options on and refuses options that are
+        not in the signature.
         """
         return cls(source, **options)
 
     @abstractmethod
     def fetch(self, index: int) -> Any:
-        """Return the sample of record ``index`` as the bytes of a file, or as anything that a preprocessing accepts."""
+        """Return the sample of record ``index`` as the bytes of a file or as any object that a preprocessing accepts."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -155,10 +156,10 @@ class Source(ABC):
             return preprocessing.load(self.sample(index), self.records[index].box)
 
     def load_all(self, index: int, preprocessing: Preprocessing, choose: str = "all") -> list[Prepared]:
-        """Return what the sample of a record holds, such as the faces in a photograph that ``choose`` selects.
+        """Return everything that the preprocessing finds in a sample, such as the faces in a photograph that ``choose`` selects.
 
         Raises:
-            UnusableSampleError: The sample holds nothing of the kind. The message names the record.
+            UnusableSampleError: Nothing was found. The message names the record.
         """
         record = self.records[index]
         with self._name_record_in_errors(index):
@@ -170,15 +171,15 @@ class Source(ABC):
     def load_usable(
         self, index: int, preprocessing: Preprocessing, choose: str = "all", on_error: OnError = "raise"
     ) -> list[Prepared] | str:
-        """Return what :meth:`load_all` returns, or the reason why the sample is left out.
+        """Return the result of :meth:`load_all`, or the reason why the sample is left out.
 
-        All commands leave samples out here.
+        All commands use this method to leave out samples.
 
         Args:
             index: Position of the record.
             preprocessing: Prepares the sample.
-            choose: Which of several finds to return.
-            on_error: ``"raise"`` leaves nothing out. ``"skip_empty"`` leaves out samples that hold nothing of the kind, such as
+            choose: Which of several results to return.
+            on_error: ``"raise"`` leaves nothing out. ``"skip_empty"`` leaves out samples in which nothing is found, such as
                 photographs without a face. ``"skip"`` also leaves out samples that cannot be read.
 
         Raises:
@@ -193,7 +194,7 @@ class Source(ABC):
 
     @contextlib.contextmanager
     def _name_record_in_errors(self, index: int) -> Iterator[None]:
-        """Name the record in errors of its preprocessing."""
+        """Add the name of the record to errors of its preprocessing."""
         try:
             yield
         except UnusableSampleError as error:
@@ -231,7 +232,7 @@ class Source(ABC):
         return SourceDataset(self, preprocessing)
 
     def find_unused(self) -> dict[str, tuple[str, ...]]:
-        """Return what lies in the source but is not used, by reason: files of other formats, for example."""
+        """Return unused files and folders by reason, for example files of other formats."""
         return {}
 
     def files(self) -> Sequence[str]:
@@ -242,18 +243,18 @@ class Source(ABC):
         """Return a SHA-256 of the records and of each file's path, size and modification time, the key of caches.
 
         Raises:
-            ValueError: The samples are not stored in files, so a change could not be noticed.
+            ValueError: The samples are not stored in files, so changes cannot be detected.
         """
         files = self.files()
         if not files:
             raise ValueError(f"{self.name} does not come from files, so it has no digest")
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name in sorted(set(files)):
-            state = os.stat(name)
-            found.update(f"{os.path.abspath(name)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+            status = os.stat(name)
+            digest.update(f"{os.path.abspath(name)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
         for record in self.records:
-            found.update(f"{record.name}\0{record.label}\0{record.box}\n".encode())
-        return found.hexdigest()
+            digest.update(f"{record.name}\0{record.label}\0{record.box}\n".encode())
+        return digest.hexdigest()
 
     def drop_unreadable(self) -> tuple["Source", dict[str, str]]:
         """Decode every sample once; return the readable records as a source, and name → reason of the others.
@@ -261,22 +262,22 @@ class Source(ABC):
         Raises:
             CorruptDataError: No sample can be read.
         """
-        kept, reasons = [], {}
+        readable, reasons = [], {}
         for i, record in enumerate(self.records):
             try:
                 self.sample(i)
-                kept.append(i)
-            except DataError as error:  # noqa: PERF203  (each image on its own)
+                readable.append(i)
+            except DataError as error:  # noqa: PERF203  (continue after each unreadable sample)
                 reasons[record.name] = str(error)
-        if not kept:
+        if not readable:
             raise CorruptDataError(
                 f"none of the {len(self)} samples of {self.name} can be read: {next(iter(reasons.values()))}"
             )
-        return (_Part(self, kept, None) if reasons else self), reasons
+        return (_Part(self, readable, None) if reasons else self), reasons
 
 
 def summarize_unused(unused: Mapping[str, Sequence[str]]) -> str:
-    """Return one line that counts what :meth:`Source.find_unused` found.
+    """Return one line with the number of unused files per reason, from :meth:`Source.find_unused`.
 
     >>> summarize_unused({"files with the ending .mp4": ("a.mp4", "b.mp4"), "empty folders": ("eve",)})
     'files with the ending .mp4 (2), empty folders (1)'
@@ -298,6 +299,18 @@ def list_missing(source: Source) -> dict[str, str]:
     return dict.fromkeys(source.missing, "there is no such file")
 
 
+class PathSource(Source):
+    """A source whose records are files: the name of a record is the path of its file."""
+
+    def fetch(self, index: int) -> bytes:
+        """Return the content of the file."""
+        return read_bytes(self.records[index].name)
+
+    def files(self) -> list[str]:
+        """Return one file per record."""
+        return [record.name for record in self.records]
+
+
 class _Part(Source):
     """Some records of another source."""
 
@@ -317,8 +330,8 @@ class _Part(Source):
 class SourceDataset(Dataset[tuple[Tensor, int]]):
     """Map-style dataset of a source: ``dataset[i]`` is (sample as the preprocessing stores it, class number).
 
-    ``labels`` (n,), ``classes`` and ``records`` are those of the source. Samples are decoded when asked for; :class:`Loader`
-    decodes ahead in workers. :meth:`in_memory` decodes everything at once.
+    ``labels`` (n,), ``classes`` and ``records`` are those of the source. Samples are decoded on demand. :class:`Loader`
+    decodes them in advance in workers, and :meth:`in_memory` decodes all of them at once.
 
     Args:
         source: The labeled samples.
@@ -352,8 +365,8 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
 
     def digest(self) -> str:
         """Return a SHA-256 of everything that determines the stored samples: files, boxes, labels and cropping; not mean and std."""
-        later = ("mean", "std", "mirror")  # used after the stored picture
-        fields = {name: value for name, value in self.preprocessing.to_dict().items() if name not in later}
+        unused = ("mean", "std", "mirror")  # applied to stored samples
+        fields = {name: value for name, value in self.preprocessing.to_dict().items() if name not in unused}
         return hashlib.sha256(json.dumps([fields, self.source.digest()]).encode()).hexdigest()
 
     def in_memory(self) -> InMemory:
@@ -374,14 +387,14 @@ def list_visible_entries(folder: Path) -> list[Path]:
 
 
 def holds_only_files(folder: Path, ending: str) -> bool:
-    """Return whether a folder has a file with this ending, and neither a folder nor the file of a sample."""
+    """Return whether a folder contains a file with this ending, but no folder and no picture or recording."""
     entries = list_visible_entries(folder)
     others = any(entry.is_dir() or entry.suffix.lower() in SAMPLE_ENDINGS for entry in entries)
     return not others and any(entry.suffix == ending for entry in entries)
 
 
 def make_time_region(start: float, end: float) -> Region:
-    """Return the part of a recording from ``start`` to ``end`` in seconds, after checking their order."""
+    """Return the part of a recording from ``start`` to ``end`` in seconds; raise ``ValueError`` if they are not in order."""
     if not 0 <= start < end < math.inf:
         raise ValueError(f"start and end must be seconds with 0 ≤ start < end, got {start!r} and {end!r}")
     return (float(start), float(end))
@@ -389,5 +402,5 @@ def make_time_region(start: float, end: float) -> Region:
 
 def _get_label_key(labels: set[str]) -> Any:
     """Return the sort key of labels: whole numbers by value, names alphabetically."""
-    whole = all(label.removeprefix("-").isdecimal() for label in labels)
-    return (lambda label: (int(label), label)) if whole else None
+    are_numbers = all(label.removeprefix("-").isdecimal() for label in labels)
+    return (lambda label: (int(label), label)) if are_numbers else None

@@ -9,9 +9,8 @@ from typing import Any
 
 from ..._extras import require
 from ..errors import CorruptDataError, DataError, MissingDataError
-from ..images import read_bytes
 from ..preprocessing import Region
-from .source import Record, Source, make_time_region
+from .source import PathSource, Record, make_time_region
 
 BOX = ("x_1", "y_1", "x_2", "y_2")
 TIMES = ("start", "end")
@@ -19,23 +18,23 @@ OPTIONAL_COLUMNS = ("split", "is_query", "is_gallery", "category", *BOX, *TIMES)
 _TRUE, _FALSE = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 
-class TableSource(Source):
+class TableSource(PathSource):
     r"""Rows with a path and a label, and optionally the other fields of :class:`Record`.
 
-    An empty cell says nothing. ``x_1 y_1 x_2 y_2`` are the corners of the crop box of a picture in
-    pixels, ``start`` and ``end`` the part of a recording in seconds.
+    Empty cells are ignored. ``x_1 y_1 x_2 y_2`` are the corners of the crop box of a picture in pixels, ``start`` and ``end``
+    the part of a recording in seconds.
 
     Args:
         table: The ``.csv``, ``.tsv`` or ``.parquet`` file.
         root: The folder that paths are relative to; by default the folder of the table.
         images: The column of paths.
         labels: The column of labels.
-        category: The column of groups whose error rates are compared; it must exist if another name is given.
+        category: The column of groups whose error rates are compared. A column with another name than the default must exist.
         skip_missing: Leave out rows whose file does not exist and list their names in ``missing``.
 
     Raises:
-        MissingDataError: There is no such table, or, without ``skip_missing``, no such file as a row names.
-        CorruptDataError: The file is not a table, lacks a column, or a cell has an impossible value.
+        MissingDataError: The table does not exist, or the file of a row does not exist and ``skip_missing`` is false.
+        CorruptDataError: The file is not a table, a column is missing, or a cell has an invalid value.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -73,14 +72,6 @@ class TableSource(Source):
         self.missing = tuple(record.name for record in records if record.name in absent)
         super().__init__(str(path), [record for record in records if record.name not in absent])
 
-    def fetch(self, index: int) -> bytes:
-        """Return the content of the file."""
-        return read_bytes(self.records[index].name)
-
-    def files(self) -> list[str]:
-        """Return one file per record."""
-        return [record.name for record in self.records]
-
 
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -105,7 +96,7 @@ def _read_parquet(path: Path, required: tuple[str, ...]) -> Rows:
         table = file.read(columns=names)
     except DataError:
         raise
-    except Exception as error:  # damaged files fail in any way; the reason goes into the message
+    except Exception as error:  # a damaged file can raise any exception; its reason becomes part of the message
         raise CorruptDataError(f"{path} is not a whole Parquet file: {error}".replace("\n", " ")) from error
     columns = {name: table.column(name).to_pylist() for name in names}
     return [(i + 1, {name: columns[name][i] for name in names}) for i in range(table.num_rows)]
@@ -115,8 +106,8 @@ def _check_header(path: Path, names: Sequence[str], required: tuple[str, ...]) -
     absent = [name for name in required if name not in names]
     partial = [group for group in (BOX, TIMES) if 0 < sum(name in names for name in group) < len(group)]
     if absent or partial:
-        wanted = " and ".join(required) if absent else f"all of {' '.join(partial[0])} or none"
-        raise CorruptDataError(f"{path} must have the columns {wanted}, got {', '.join(map(str, names)) or 'none'}")
+        expected = " and ".join(required) if absent else f"all of {' '.join(partial[0])} or none"
+        raise CorruptDataError(f"{path} must have the columns {expected}, got {', '.join(map(str, names)) or 'none'}")
 
 
 def _build_record(path: Path, number: int, row: Mapping[str, Any], root: Path, columns: tuple[str, str, str]) -> Record:
@@ -168,9 +159,9 @@ def _parse_box(texts: Sequence[str | None]) -> Region | None:
     try:
         left, top, right, bottom = (float(text or "nan") for text in texts)
         box = (int(left), int(top), int(right), int(bottom))
-        right_order = 0 <= left < right and 0 <= top < bottom
+        is_ordered = 0 <= left < right and 0 <= top < bottom
     except (ValueError, OverflowError):
-        right_order = False
-    if not right_order or list(box) != [left, top, right, bottom]:
+        is_ordered = False
+    if not is_ordered or list(box) != [left, top, right, bottom]:
         raise ValueError(f"{' '.join(BOX)} must be whole numbers with 0 ≤ x_1 < x_2 and 0 ≤ y_1 < y_2, got {texts}")
     return box

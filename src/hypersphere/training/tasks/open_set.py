@@ -7,20 +7,19 @@ from torch import nn
 from typing_extensions import Unpack
 
 from ...config import Call
-from ...data import one_shot_runs
-from ...data.omniglot_runs import OneShotRun
+from ...data import OneShotRun, one_shot_runs
 from ...evaluation import unseen_classes
 from ...geometry import normalize
 from .classification import Classification, TaskOptions
-from .task import feature_measures
+from .task import measure_features
 
 
 class OpenSet(Classification):
-    """Trained on some classes, measured on others: verification, identification with all of them as gallery, and 1-shot.
+    """Classification of the training classes, measured on other classes: verification, identification, one-shot recognition.
 
     Args:
-        ways: classes of a one-shot episode, at most as many as are measured.
-        published_runs: also answer the 20 published one-shot runs of Omniglot, whose images are read at the inputs' size.
+        ways: classes of a one-shot episode, limited to the number of measured classes.
+        published_runs: also measure the 20 published one-shot runs of Omniglot, whose images are read at the size of the inputs.
 
     >>> from hypersphere.training import OpenSet, call
     >>> seen, unseen = (hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, names) for names in ("abc", "xyz"))
@@ -63,7 +62,7 @@ class OpenSet(Classification):
             values["tar"] = float(verification.tar(1e-3))
         if self.runs:
             values["published_runs"] = sum(map(self.one_shot_accuracy, self.runs)) / len(self.runs)
-        return {**{key: 100 * value for key, value in values.items()}, **feature_measures(features, labels)}
+        return {**{key: 100 * value for key, value in values.items()}, **measure_features(features, labels)}
 
     def one_shot_accuracy(self, run: OneShotRun) -> float:
         """Return the share of queries of the published runs that are assigned to the right support image."""
