@@ -39,7 +39,7 @@ class Study:
 
     title: str
     heads: dict[str, Call]
-    setting: Callable[[int], Config]
+    make_config: Callable[[int], Config]
     repetitions: int
     figures: dict[str, str]
     notes: str
@@ -126,8 +126,8 @@ def train(study: Study, path: pathlib.Path, runs: pathlib.Path, threads: int) ->
                 row["head"] == name and row["repetition"] == repetition for row in read_rows(path)
             ):
                 continue
-            config = replace(study.setting(repetition), head=head, threads=threads)
-            row = Training(config).row(config.seed, runs / name / str(repetition), threads)
+            config = replace(study.make_config(repetition), head=head, threads=threads)
+            row = Training(config).make_row(config.seed, runs / name / str(repetition), threads)
             append_row(path, {"head": name, "repetition": repetition, **row})
             print(name, repetition, {key: row["metrics"][key] for key in study.figures}, row["seconds"], flush=True)
 

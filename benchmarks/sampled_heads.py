@@ -26,7 +26,7 @@ from _harness import parser, report
 from hypersphere.config import call
 from hypersphere.objectives import AMSoftmax, RowSGD, Sample, Stages
 from hypersphere.training import Experiment, replace
-from studies.liu2020.claims.objectives_openset import base
+from studies.liu2020.claims.objectives_openset import make_base_config
 
 ROWS = pathlib.Path(__file__).parent / "reports" / "sampled_heads.jsonl"
 STEPS, LONG, CHOICE = 600, 2000, range(3)
@@ -74,7 +74,7 @@ def measured(arm: str, seed: int, steps: int) -> dict[str, Any]:
     head = call(AMSoftmax, m=0.2, scale=20.0, **drawing(arm, steps))
     optimizer = call(RowSGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
     options = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps, "seed": seed, "pictures": False}
-    config = replace(base("laptop"), head=head, optimizer=optimizer, **options)
+    config = replace(make_base_config("laptop"), head=head, optimizer=optimizer, **options)
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         found = Experiment(config, pathlib.Path(folder) / "run").run()

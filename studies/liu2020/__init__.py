@@ -1,11 +1,11 @@
-"""Claims of Liu (2020), tested on real data with runs that a small machine can do: ``python -m studies.liu2020 ID``."""
+"""Claims of Liu (2020), tested on real data with small runs: ``python -m studies.liu2020 ID``."""
 
-from .arms import Arm, Computation, Training, differing
-from .claim import SIZES, Check, Claim, ClaimText, Published, Size, verdict
+from .arms import Arm, Computation, Training, compare_settings
+from .claim import SIZES, Check, Claim, ClaimText, Published, Size, decide_verdict
 from .claims import CLAIMS, get_claim
 from .effects import Effect, Estimate
-from .runner import missing, pilot, reproduce
-from .tuning import Axis, Tuning, rates, shorter, weights
+from .runner import count_missing, reproduce, run_pilot
+from .tuning import Axis, Tuning, divide_steps, make_rate_axis, make_weight_axis
 
 __all__ = [
     "CLAIMS",
@@ -22,13 +22,13 @@ __all__ = [
     "Size",
     "Training",
     "Tuning",
-    "differing",
+    "compare_settings",
+    "count_missing",
+    "decide_verdict",
+    "divide_steps",
     "get_claim",
-    "missing",
-    "pilot",
-    "rates",
+    "make_rate_axis",
+    "make_weight_axis",
     "reproduce",
-    "shorter",
-    "verdict",
-    "weights",
+    "run_pilot",
 ]

@@ -1,4 +1,4 @@
-"""``python -m studies.liu2020 ID``: run a claim of Liu (2020) and print measured beside published values."""
+"""Run a claim of Liu (2020) and print its published and measured values: ``python -m studies.liu2020 ID``."""
 
 import argparse
 import functools
@@ -12,7 +12,7 @@ from . import report, runner
 from .claims import CLAIMS, get_claim
 from .html_page import write_claim
 from .markdown_page import format_claim
-from .rows import FOLDER, read_rows, results_file
+from .rows import FOLDER, get_rows_path, read_rows
 
 COMMAND = "python -m studies.liu2020"
 
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--pilot",
         nargs="*",
         metavar="KEY=VALUE",
-        help="run one seed with changed settings, measured on held-out training samples",
+        help="run one seed with changed settings, evaluated on validation samples",
     )
     parser.add_argument("--page", metavar="FILE", help="also write an HTML page about the claim")
     parser.add_argument("--output", default=str(FOLDER), help="folder that receives the report (%(default)s)")
@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> int:
     """Do what the parsed arguments ask for."""
     if args.list:
-        print(report.listing(args.results))
+        print(report.format_listing(args.results))
         return 0
     if args.report:
-        for path in report.write(args.results, args.output):
+        for path in report.write_report(args.results, args.output):
             print(path)
         return 0
     say = functools.partial(print, file=sys.stderr, flush=True)
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         return run_missing(args, where, say)
     claim = get_claim(args.id)
     if args.pilot is not None:
-        runner.pilot(claim, args.pilot, only=args.only, say=print, **where)
+        runner.run_pilot(claim, args.pilot, only=args.only, say=print, **where)
         return 0
     rows = runner.reproduce(claim, args.size, seeds=args.seeds, only=args.only, say=say, **where)
-    print(format_claim(claim, rows, tuning=read_rows(results_file(claim, args.results, "-tuning"))))
+    print(format_claim(claim, rows, tuning=read_rows(get_rows_path(claim, args.results, "-tuning"))))
     if args.page:
         command = f"{COMMAND} {claim.id} --size {args.size}"
         say(f"page: {write_claim(claim, rows, args.page, command=command)}")
@@ -85,15 +85,15 @@ def run(args: argparse.Namespace) -> int:
 
 def run_missing(args: argparse.Namespace, where: dict[str, Any], say: runner.Say) -> int:
     """Run the missing runs of every claim; return 1 if the data of some claim are missing."""
-    lacking = 0
+    claims_without_data = 0
     for claim in CLAIMS.values():
         try:
             runner.reproduce(claim, seeds=args.seeds, say=say, **where)
         except MissingDataError as error:  # the data of the other claims may be present
             say(f"{claim.id}: {error}")
-            lacking += 1
-        report.write(args.results, args.output)
-    return int(lacking > 0)
+            claims_without_data += 1
+        report.write_report(args.results, args.output)
+    return int(claims_without_data > 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from .arms import Arm, Row, differing
+from .arms import Arm, Row, compare_settings
 from .effects import Effect, Values
 from .tuning import Tuning
 
@@ -29,7 +29,7 @@ Measured = Mapping[str, Mapping[str, Values]]
 
 @dataclass(frozen=True)
 class Published:
-    """One table of Liu (2020), as far as the claim needs it.
+    """The values of one table of Liu (2020) that the claim uses.
 
     >>> from studies.liu2020 import get_claim
     >>> table = get_claim("imbalance").published[0]
@@ -72,18 +72,26 @@ def read_text(id: str, folder: pathlib.Path = pathlib.Path(__file__).parent / "t
 
 @dataclass(frozen=True)
 class Check:
-    """``arm`` has a larger (or smaller) ``metric`` than ``than``, another arm or a number.
+    """A comparison: ``arm`` has a larger ``metric`` than ``than``, which is another arm or a number.
 
-    It holds when the 95 % interval of the paired differences (:class:`Effect`) lies on the claimed side of 0, is reversed when
-    it lies on the other. Otherwise the effect is smaller than published if the interval does not reach the published difference,
-    and undecided if it does. With ``no_worse`` an interval that contains 0 is enough to hold.
-    ``published`` are the two values that Liu (2020) prints for the same comparison, ``arm`` first.
+    The check holds if the 95 % interval of the paired differences (:class:`Effect`) is on the claimed side of 0, and is reversed if
+    it is on the other side. Otherwise the effect is smaller than published if the interval does not reach the published difference,
+    and undecided if it does.
+
+    Args:
+        name: the title of the check in reports.
+        metric: the compared metric.
+        arm: the arm that is claimed to be better.
+        than: the other arm, or a number.
+        larger: False if a smaller metric is better.
+        no_worse: the check also holds if the interval contains 0.
+        published: the values that Liu (2020) prints for ``arm`` and for ``than``.
 
     >>> check = Check("margin above softmax", "accuracy", arm="margin", than="softmax")
     >>> ours, other = {0: 93.0, 1: 95.0, 2: 94.0}, {0: 91.0, 1: 93.1, 2: 91.9}
-    >>> check.outcome({"margin": {"accuracy": ours}, "softmax": {"accuracy": other}})
+    >>> check.decide_outcome({"margin": {"accuracy": ours}, "softmax": {"accuracy": other}})
     'holds'
-    >>> check.outcome({"margin": {"accuracy": other}, "softmax": {"accuracy": ours}})
+    >>> check.decide_outcome({"margin": {"accuracy": other}, "softmax": {"accuracy": ours}})
     'reversed'
     """
 
@@ -95,15 +103,15 @@ class Check:
     no_worse: bool = False
     published: tuple[float, float] | None = None
 
-    def effect(self, measured: Measured) -> Effect | None:
-        """Ours minus the other; None where something is missing or only one seed is there."""
+    def compute_effect(self, measured: Measured) -> Effect | None:
+        """Return the difference of ``arm`` and ``than``; None if one of them has fewer than two seeds."""
         ours = measured.get(self.arm, {}).get(self.metric, {})
         other = self.than if isinstance(self.than, float) else measured.get(self.than, {}).get(self.metric, {})
         return Effect.between(ours, other)
 
-    def outcome(self, measured: Measured) -> Outcome:
-        """By the values ``measured[arm][metric][seed]``; a single seed measures nothing."""
-        effect = self.effect(measured)
+    def decide_outcome(self, measured: Measured) -> Outcome:
+        """Decide the check from the values ``measured[arm][metric][seed]``; at least two seeds are needed."""
+        effect = self.compute_effect(measured)
         if effect is None:
             return "not measured"
         gain = effect.mean * (1 if self.larger else -1)
@@ -113,41 +121,42 @@ class Check:
             return "reversed"
         if self.no_worse:
             return "holds"
-        wanted = self.published_gap
-        return "smaller than published" if wanted is not None and gain + effect.paired < wanted else "undecided"
+        gap = self.published_gap
+        return "smaller than published" if gap is not None and gain + effect.paired < gap else "undecided"
 
     @property
     def published_gap(self) -> float | None:
         """The size of the published difference, in the unit of the metric."""
         return None if self.published is None else abs(self.published[0] - self.published[1])
 
-    def required_seeds(self, measured: Measured) -> int | None:
-        """Return how many seeds would decide the check: an interval narrower than the published difference.
+    def count_required_seeds(self, measured: Measured) -> int | None:
+        """Return the number of seeds with which the interval would be narrower than the published difference.
 
-        Where nothing is published, it is the measured difference that the interval must be narrower than. None stands for more
-        than ``MAX_SEEDS`` of :mod:`studies.liu2020.effects`, or for no effect at all.
+        If nothing is published, the measured difference is used instead. None means more than ``MAX_SEEDS`` of
+        :mod:`studies.liu2020.effects`, or no effect.
         """
-        effect = self.effect(measured)
+        effect = self.compute_effect(measured)
         if effect is None:
             return None
         size = self.published_gap if self.published_gap is not None else abs(effect.mean)
-        return effect.required_seeds(size) if size > 0 else None
+        return effect.count_required_seeds(size) if size > 0 else None
 
     @property
-    def expected(self) -> float | None:
-        """The published difference in percent of the other's value."""
+    def published_change(self) -> float | None:
+        """The published difference in percent of the value of ``than``."""
         if self.published is None:
             return None
         ours, other = self.published
         return 100 * (ours - other) / abs(other)
 
 
-def verdict(outcomes: Sequence[Outcome]) -> Verdict:
-    """One rule for all claims: all checks hold; or none does, or fewer than are reversed; or something in between.
+def decide_verdict(outcomes: Sequence[Outcome]) -> Verdict:
+    """Return the verdict of a claim from the outcomes of its checks.
 
-    With checks that are not measured yet it says so.
+    The claim holds if all checks hold. It does not hold if none holds, or if more are reversed than hold. Otherwise it holds in
+    part. "So far" is added if some checks are not measured yet.
 
-    >>> verdict(["holds", "undecided"]), verdict(["reversed", "undecided"]), verdict(["holds", "not measured"])
+    >>> decide_verdict(["holds", "undecided"]), decide_verdict(["reversed", "undecided"]), decide_verdict(["holds", "not measured"])
     ('holds in part', 'does not hold here', 'holds so far')
     """
     measured = [outcome for outcome in outcomes if outcome != "not measured"]
@@ -166,12 +175,12 @@ def verdict(outcomes: Sequence[Outcome]) -> Verdict:
 class Claim:
     """A claim of Liu (2020) and the experiment that tests it.
 
-    ``arms(size)`` are compared, by name; a name ``group/arm`` puts it into a table of its own. ``paper`` is the text's setting,
-    ``laptop`` the one recorded here, whose ``differences`` are spelled out. ``metrics`` are the columns of the table.
+    ``arms(size)`` returns the compared arms by name. Arms named ``group/arm`` form one table per group. The size ``paper`` is the setting
+    of Liu (2020), ``laptop`` the recorded one; the claim's text lists their differences. ``metrics`` are the columns of the tables.
 
     >>> from studies.liu2020 import get_claim
     >>> claim = get_claim("theory")
-    >>> claim.checks[0].name, len(claim.sized("laptop")), claim.unfair()
+    >>> claim.checks[0].name, len(claim.get_arms("laptop")), claim.find_unfair_settings()
     ('lemma 1: condition grows at least as c²', 28, {})
     """
 
@@ -181,42 +190,42 @@ class Claim:
     published: tuple[Published, ...]
     arms: Callable[[Size], Mapping[str, Arm]]
     about: tuple[str, ...]
-    """patterns of the settings in which compared arms may differ: what the claim is about"""
+    """Patterns of the settings that the claim is about. Compared arms may differ in these only."""
     metrics: Mapping[str, str]
     checks: tuple[Check, ...]
     picture: Callable[[Sequence[Row]], Any]
-    """rows → a figure"""
+    """Draws a figure from rows."""
     caption: str
     seeds: int = 3
     fewer: Mapping[str, int] = field(default_factory=dict)
-    """patterns of arms of which there are fewer seeds, and how many"""
+    """Patterns of arms that have fewer seeds, with their number."""
     tuning: Tuning | None = field(default=None)
 
-    def sized(self, size: Size) -> dict[str, Arm]:
-        """The arms at a size, which must be one there is."""
+    def get_arms(self, size: Size) -> dict[str, Arm]:
+        """Return the arms of a size."""
         if size not in SIZES:
             raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
         return dict(self.arms(size))
 
-    def seeds_of(self, arm: str) -> int:
-        """How many runs an arm has.
+    def count_seeds(self, arm: str) -> int:
+        """Return the number of seeds of an arm.
 
         >>> from studies.liu2020 import get_claim
-        >>> get_claim("theory").seeds_of("rotation/cayley")
+        >>> get_claim("theory").count_seeds("rotation/cayley")
         5
         """
         return min([self.seeds, *(count for pattern, count in self.fewer.items() if fnmatch.fnmatch(arm, pattern))])
 
-    def compared(self, size: Size = "laptop") -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
-        """For each two arms that a check compares, the settings in which they differ."""
-        arms = self.sized(size)
+    def compare_arms(self, size: Size = "laptop") -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
+        """Return the differing settings of each pair of arms that a check compares."""
+        arms = self.get_arms(size)
         pairs = dict.fromkeys((c.arm, c.than) for c in self.checks if isinstance(c.than, str) and c.arm != c.than)
-        return {(a, b): differing(arms[a], arms[b]) for a, b in pairs}
+        return {(a, b): compare_settings(arms[a], arms[b]) for a, b in pairs}
 
-    def unfair(self, size: Size = "laptop") -> dict[tuple[str, str], list[str]]:
-        """Settings in which compared arms differ though the claim is not about them: there must be none."""
+    def find_unfair_settings(self, size: Size = "laptop") -> dict[tuple[str, str], list[str]]:
+        """Return the settings in which compared arms differ although the claim is not about them; there should be none."""
         found = {
             pair: [key for key in keys if not any(fnmatch.fnmatch(key, pattern) for pattern in self.about)]
-            for pair, keys in self.compared(size).items()
+            for pair, keys in self.compare_arms(size).items()
         }
         return {pair: keys for pair, keys in found.items() if keys}

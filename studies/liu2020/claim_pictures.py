@@ -1,4 +1,4 @@
-"""One small picture a claim, drawn from the rows of its results."""
+"""Pictures of claims, drawn from their rows. Each function returns a function from rows to a figure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,8 +14,8 @@ from .effects import Estimate
 Picture = Callable[[Sequence[Row]], Any]
 
 
-def planar_features(arms: Sequence[str], *, neurons: bool = False) -> Picture:
-    """Two-dimensional features of the first seed, one panel an arm (fig. 2.2), with the classes' neurons if asked for (fig. 5.4)."""
+def make_planar_picture(arms: Sequence[str], *, neurons: bool = False) -> Picture:
+    """Draw two-dimensional features of the first seed, one panel per arm (fig. 2.2), optionally with the class weights (fig. 5.4)."""
 
     def draw(rows: Sequence[Row]) -> Any:
         shown = {row["arm"]: row["points"] for row in rows if "points" in row}
@@ -32,8 +32,8 @@ def planar_features(arms: Sequence[str], *, neurons: bool = False) -> Picture:
     return draw
 
 
-def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
-    """Means over seeds of something of the curve, against steps; a panel is (what, its label, arms)."""
+def make_curve_picture(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
+    """Draw means over seeds of a recorded curve over steps; each panel is (key of the curve, label, arms)."""
 
     def draw(rows: Sequence[Row]) -> Any:
         figure = require("matplotlib.figure").Figure(figsize=(5.4 * len(panels), 3.2), layout="constrained")
@@ -43,7 +43,7 @@ def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
                 found = [row["curve"] for row in rows if row["arm"] == arm and key in row["curve"]]
                 if found:
                     values = torch.tensor([curve[key] for curve in found]).mean(0)
-                    name = arm.rpartition("/")[2]  # the group is in the label of the axis
+                    name = arm.rpartition("/")[2]  # the label of the axis names the group
                     ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=name)
             tidy(ax, xlabel="step", ylabel=label, legend=bool(ax.get_lines()))
         return figure
@@ -51,8 +51,8 @@ def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
     return draw
 
 
-def bars(metrics: Sequence[tuple[str, str]]) -> Picture:
-    """Means over seeds with their standard errors, one panel a metric, one bar an arm."""
+def make_bar_picture(metrics: Sequence[tuple[str, str]]) -> Picture:
+    """Draw means over seeds with their standard errors, one panel per metric, one line per arm."""
 
     def draw(rows: Sequence[Row]) -> Any:
         figure = require("matplotlib.figure").Figure(figsize=(4.4 * len(metrics), 3.0), layout="constrained")
@@ -72,10 +72,10 @@ def bars(metrics: Sequence[tuple[str, str]]) -> Picture:
     return draw
 
 
-def beside_published(published: Mapping[str, float], measured: Mapping[str, str], label: str) -> Picture:
-    """Published numbers and what was measured, one line each, the least first; ``measured`` gives the metric of each name.
+def make_comparison_picture(published: Mapping[str, float], measured: Mapping[str, str], label: str) -> Picture:
+    """Draw published and measured values, one line each, in ascending order; ``measured`` maps names to metrics.
 
-    A measured number is the mean over seeds, with every seed as a small dot.
+    A measured value is the mean over seeds, with a small dot per seed.
     """
 
     def draw(rows: Sequence[Row]) -> Any:

@@ -1,4 +1,4 @@
-"""An arm of two runs, one after the other: a network, and another that learns from it."""
+"""An arm of two runs: a teacher, and a student that is trained on its outputs."""
 
 import pathlib
 from collections.abc import Sequence
@@ -10,54 +10,60 @@ from hypersphere.training import Config
 
 from .arms import Row, Training
 
-TEACHER = "teacher."  # before its settings
+TEACHER = "teacher."  # prefix of its settings
 
 
 @dataclass(frozen=True)
-class Taught(Training):
-    """A run of a config whose task is a :class:`~hypersphere.training.Distillation`, after that of its ``teacher``.
+class TeacherStudent(Training):
+    """A run of a :class:`~hypersphere.training.Distillation`, after the run of its teacher.
 
-    The student starts from the weights of its teacher; both have the seed of the arm. Measures of the teacher are in the row as
+    The student starts from the weights of the teacher. Both have the seed of the arm. The metrics of the teacher are stored as
     ``teacher_…``.
 
     Args:
-        teacher: the run that comes first, with measures of its own.
+        teacher: the arm that is run first.
 
-    >>> arm = Taught(Config(steps=10), teacher=Training(Config(steps=20)))
-    >>> arm.setting()
+    >>> arm = TeacherStudent(Config(steps=10), teacher=Training(Config(steps=20)))
+    >>> arm.list_settings()
     {'steps': 10, 'teacher.steps': 20}
     """
 
     teacher: Training = field(kw_only=True)
 
-    def changed(self, changes: Sequence[str]) -> "Taught":
-        """Settings of the teacher are changed by ``teacher.key.path=value``.
+    def with_changes(self, changes: Sequence[str]) -> "TeacherStudent":
+        """Change settings of the student by ``key.path=value``, and of the teacher by ``teacher.key.path=value``.
 
-        >>> Taught(Config(steps=10), teacher=Training(Config(steps=20))).changed(["teacher.steps=5"]).setting()
+        >>> TeacherStudent(Config(steps=10), teacher=Training(Config(steps=20))).with_changes(["teacher.steps=5"]).list_settings()
         {'steps': 10, 'teacher.steps': 5}
         """
-        own = super().changed([change for change in changes if not change.startswith(TEACHER)])
+        own = super().with_changes([change for change in changes if not change.startswith(TEACHER)])
         theirs = [change.removeprefix(TEACHER) for change in changes if change.startswith(TEACHER)]
-        return Taught(own.config, self.measures, self.held, self.held_measures, teacher=self.teacher.changed(theirs))
+        return TeacherStudent(
+            own.config,
+            self.measures,
+            self.validation_changes,
+            self.validation_measures,
+            teacher=self.teacher.with_changes(theirs),
+        )
 
-    def held_out(self, config: Config) -> "Taught":
-        """Both runs see the same training samples."""
-        chosen, theirs = super().held_out(config), self.teacher.held_out(self.teacher.config)
-        return Taught(chosen.config, chosen.measures, teacher=theirs)
+    def with_validation(self, config: Config) -> "TeacherStudent":
+        """Evaluate both runs on the same validation samples."""
+        chosen, theirs = super().with_validation(config), self.teacher.with_validation(self.teacher.config)
+        return TeacherStudent(chosen.config, chosen.measures, teacher=theirs)
 
-    def setting(self, defaults: bool = True) -> dict[str, Any]:
-        """Those of both runs."""
-        theirs = {f"{TEACHER}{key}": value for key, value in self.teacher.setting(defaults).items()}
-        return {**super().setting(defaults), **theirs}
+    def list_settings(self, defaults: bool = True) -> dict[str, Any]:
+        """Return the settings of both runs."""
+        theirs = {f"{TEACHER}{key}": value for key, value in self.teacher.list_settings(defaults).items()}
+        return {**super().list_settings(defaults), **theirs}
 
-    def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
-        """Train or resume the teacher, then the student, and measure both."""
+    def run(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
+        """Train or resume the teacher, then the student, and evaluate both."""
         where = folder / "teacher"
-        theirs = self.teacher.make(seed, where, threads)
+        theirs = self.teacher.run(seed, where, threads)
         if theirs.get("diverged"):
             return theirs
         assert isinstance(self.config.task, Call)
         student = Training(self.config.replace({"task.teacher": str(where)}, weights=str(where)), self.measures)
-        row = student.make(seed, folder / "student", threads)
+        row = student.run(seed, folder / "student", threads)
         row["metrics"] |= {f"teacher_{key}": value for key, value in theirs["metrics"].items()}
         return row

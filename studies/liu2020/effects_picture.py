@@ -1,4 +1,4 @@
-"""Every check of every claim as an effect with its interval, published beside measured."""
+"""A figure of all checks: measured effects with their intervals, and published effects."""
 
 import math
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ COLORS = {
     "reversed": "#b2182b",
     "not measured": "#d0d0d0",
 }
-SHOWN = 1.0  # percent: the axis is linear up to here, then logarithmic
-FARTHEST = 3000.0
+LINEAR_PERCENT = 1.0  # the axis is linear up to here, then logarithmic
+MAX_PERCENT = 3000.0  # larger effects are drawn here
 
 Line = tuple[Check, Outcome, Effect | None]
 
 
-def effects_picture(claims: Sequence[tuple[Claim, Sequence[Line]]]) -> Any:
-    """One line for each check: the change relative to what it is compared with, positive where it is as claimed.
+def draw_effects(claims: Sequence[tuple[Claim, Sequence[Line]]]) -> Any:
+    """Draw one line per check: the change relative to the compared value, positive if it agrees with the claim.
 
-    The axis is linear within ± 1 % and logarithmic beyond. A diamond is the published change. Checks without rows are counted in
-    the title of their claim and not drawn.
+    The axis is linear within ± 1 % and logarithmic beyond. A diamond is the published change. Checks without rows are not drawn; the
+    title of their claim counts them.
     """
     drawn = [(claim, [line for line in lines if line[2] is not None], len(lines)) for claim, lines in claims]
     drawn = [(claim, lines, count) for claim, lines, count in drawn if lines]
@@ -38,29 +38,33 @@ def effects_picture(claims: Sequence[tuple[Claim, Sequence[Line]]]) -> Any:
     axes = figure.subplots(len(drawn), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for ax, (claim, lines, count) in zip(axes, drawn, strict=True):
         for y, line in enumerate(lines):
-            _draw(ax, y, *line)
+            _draw_effect(ax, y, *line)
         ax.axvline(0, color="black", linewidth=0.8)
         ax.set_yticks(range(len(lines)), [check.name for check, _, _ in lines], fontsize=6)
-        ax.set(xscale="symlog", ylim=(len(lines) - 0.4, -0.6), xlim=(-FARTHEST, FARTHEST))
-        ax.set_xscale("symlog", linthresh=SHOWN)
+        ax.set(xscale="symlog", ylim=(len(lines) - 0.4, -0.6), xlim=(-MAX_PERCENT, MAX_PERCENT))
+        ax.set_xscale("symlog", linthresh=LINEAR_PERCENT)
         ax.set_title(f"{claim.id}: {len(lines)} of {count} checks measured", fontsize=7, loc="left", pad=2)
         tidy(ax)
         ax.tick_params(labelsize=6)
-    axes[-1].set_xlabel(
-        "change relative to what it is compared with (%), positive = as claimed; ◆ published", fontsize=7
-    )
+    axes[-1].set_xlabel("change relative to the compared value (%), positive = as claimed; ◆ published", fontsize=7)
     return figure
 
 
-def _draw(ax: Any, y: int, check: Check, outcome: Outcome, effect: Effect | None) -> None:
+def _draw_effect(ax: Any, y: int, check: Check, outcome: Outcome, effect: Effect | None) -> None:
     assert effect is not None
     sign = 1 if check.larger else -1
-    middle, low, high = (_clipped(sign * value) for value in effect.relative)
+    middle, low, high = (_clip(sign * value) for value in effect.relative)
     ax.plot([low, high], [y, y], color=COLORS[outcome], linewidth=1.6, solid_capstyle="butt")
     ax.plot([middle], [y], color=COLORS[outcome], marker="o", markersize=3.5)
-    if check.expected is not None:
-        ax.plot([_clipped(sign * check.expected)], [y], color="#2166ac", marker="D", markersize=3, linestyle="none")
+    if check.published_change is not None:
+        ax.plot(
+            [_clip(sign * check.published_change)], [y], color="#2166ac", marker="D", markersize=3, linestyle="none"
+        )
 
 
-def _clipped(value: float) -> float:
-    return math.copysign(min(abs(value), FARTHEST), value) if math.isfinite(value) else math.copysign(FARTHEST, value)
+def _clip(value: float) -> float:
+    return (
+        math.copysign(min(abs(value), MAX_PERCENT), value)
+        if math.isfinite(value)
+        else math.copysign(MAX_PERCENT, value)
+    )

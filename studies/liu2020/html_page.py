@@ -1,4 +1,4 @@
-"""A claim as a page: what was published beside what was measured, the checks, and the courses of its arms."""
+"""The HTML page of a claim: published and measured values, checks, and the curves of its arms."""
 
 import os
 import pathlib
@@ -24,19 +24,19 @@ from hypersphere.report.training_charts import line
 from .arms import Row
 from .claim import Claim
 from .effects import Estimate
-from .markdown_page import difference, estimates, outcomes_of, shown
-from .rows import measured
+from .markdown_page import compute_estimates, decide_outcomes, format_effect, format_estimate
+from .rows import group_metrics
 
 
 def write_claim(claim: Claim, rows: Sequence[Row], path: str | os.PathLike[str], *, command: str = "") -> pathlib.Path:
     """Write a page about a claim and its recorded runs, and return its path."""
-    return save(claim_page(claim, rows, command), path)
+    return save(make_claim_page(claim, rows, command), path)
 
 
-def claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
-    """Return the page: verdict, measures of the arms with their errors, courses, checks, published values."""
-    table, values = estimates(rows), measured(list(rows))
-    checks = outcomes_of(claim, values)
+def make_claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
+    """Return the page: checks, metrics of the arms with their errors, curves over steps, published values."""
+    table, values = compute_estimates(rows), group_metrics(list(rows))
+    checks = decide_outcomes(claim, values)
     holds = sum(outcome == "holds" for _, outcome in checks)
     first: list[Block] = [
         PageFacts([("Checks that hold", f"{holds} of {len(checks)}", ""), ("Runs", str(len(rows)), ""), ("Arms", str(len(table)), "")]),
@@ -44,13 +44,15 @@ def claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
         Grid(
             "Checks",
             ["check", "difference, paired (unpaired) 95 %", "outcome"],
-            [[check.name, difference(check.effect(values)), outcome] for check, outcome in checks],
+            [[check.name, format_effect(check.compute_effect(values)), outcome] for check, outcome in checks],
         ),
     ]  # fmt: skip
     metrics = [key for key in claim.metrics if any(key in values for values in table.values())]
-    charts = [_arms(table, key, claim.metrics[key]) for key in metrics]
+    charts = [_draw_metric(table, key, claim.metrics[key]) for key in metrics]
     names = [claim.metrics[key] for key in metrics]
-    cells = [[arm, *(shown(table[arm][key]) if key in table[arm] else "–" for key in metrics)] for arm in table]
+    cells = [
+        [arm, *(format_estimate(table[arm][key]) if key in table[arm] else "–" for key in metrics)] for arm in table
+    ]
     published = [
         Grid(
             f"Table {one.table}, {one.what}",
@@ -68,26 +70,26 @@ def claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
             "Measured",
             [*arrange_charts(charts), Grid("Means ± standard errors", ["arm", *names], cells, True)],
         ),
-        Section("courses", "Courses", arrange_charts(_courses(rows))),
+        Section("curves", "Curves", arrange_charts(_draw_curves(rows))),
         Section("published", "Published", [*published, differences]),
         Section("repeat", "Repeat it", [Commands("The claim", [command])] if command else []),
     ]
-    return Page(claim.title, "A claim tested again, measured beside published.", [s for s in sections if s.blocks])
+    return Page(claim.title, "A claim of Liu (2020): published and measured values.", [s for s in sections if s.blocks])
 
 
-def _arms(table: Mapping[str, Mapping[str, Estimate]], key: str, name: str) -> Chart:
+def _draw_metric(table: Mapping[str, Mapping[str, Estimate]], key: str, name: str) -> Chart:
     arms = [arm for arm in table if key in table[arm]]
     found = [table[arm][key] for arm in arms]
     errors = [0.0 if one.error != one.error else one.error for one in found]
     trace = {"type": "scatter", "mode": "markers", "name": plain(name), "x": [one.mean for one in found], "tint": 0,
              "y": [plain(arm) for arm in arms], "error_x": {"type": "data", "array": errors}, "marker": {"size": 9}}  # fmt: skip
-    said = "; ".join(f"{arm} {shown(one)}" for arm, one in zip(arms, found, strict=True))
+    said = "; ".join(f"{arm} {format_estimate(one)}" for arm, one in zip(arms, found, strict=True))
     layout = {"yaxis": {"type": "category", "autorange": "reversed"}, "height": max(200, 70 + 26 * len(arms))}
     return Chart(key_of("arms", key), name, f"{name}: {said}.", [trace], layout)
 
 
-def _courses(rows: Sequence[Row]) -> list[Chart]:
-    """One chart a measure that was followed, a line for the first seed of each arm."""
+def _draw_curves(rows: Sequence[Row]) -> list[Chart]:
+    """Return one chart per recorded curve, with a line for the first seed of each arm."""
     first: dict[str, Any] = {}
     for row in rows:
         first.setdefault(row["arm"], row.get("curve", {}))
@@ -101,6 +103,6 @@ def _courses(rows: Sequence[Row]) -> list[Chart]:
         ]
         layout = {"xaxis": {"title": {"text": "step"}}}
         charts.append(
-            Chart(key_of("course", key), key, f"{key} of {len(traces)} arms over steps, first seed.", traces, layout)
+            Chart(key_of("curve", key), key, f"{key} of {len(traces)} arms over steps, first seed.", traces, layout)
         )
     return charts

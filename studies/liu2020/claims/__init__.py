@@ -33,14 +33,14 @@ MODULES = (
     full_size,
 )
 CLAIMS: dict[str, Claim] = {module.CLAIM.id: module.CLAIM for module in MODULES}
-"""All claims in the order in which ``make reproduce`` runs them: the quickest first."""
+"""All claims in the order in which ``make reproduce`` runs them, the fastest first."""
 
 
 def get_claim(id: str) -> Claim:
     """Return the claim with the given id.
 
     Raises:
-        ValueError: If no claim has this id. The message lists all ids and the suggest one.
+        ValueError: If no claim has this id. The message lists all ids and the most similar one.
 
     >>> from studies.liu2020 import get_claim
     >>> get_claim("theory").title

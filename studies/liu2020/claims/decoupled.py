@@ -1,4 +1,4 @@
-"""Claim: magnitudes times angles learn better than the convolution, with and without ReLU and BN (tables 4.1–4.4; figure 3.5)."""
+"""Claim: decoupled operators are better than the convolution, with and without ReLU and BN (tables 4.1–4.4; figure 3.5)."""
 
 from typing import Any
 
@@ -8,13 +8,14 @@ from hypersphere.data import CIFAR100, TinyImageNet
 from hypersphere.models import cnn9
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter4 import dcnet_cifar100
-from hypersphere.recipes.recipe_book import MIRROR, adam, sgd
-from hypersphere.training import Config, CosineRate, Selection, replace
+from hypersphere.recipes.recipe_book import adam, sgd
+from hypersphere.training import Config, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import curves
-from ..tuning import Tuning, rates
+from ..claim_pictures import make_curve_picture
+from ..tuning import Tuning, make_rate_axis
+from .small_images import SMALL_IMAGES
 
 MAGNITUDES: dict[str, Any] = {
     "SphereConv": call(magnitudes.Sphere),
@@ -35,62 +36,60 @@ TRICKS: dict[str, tuple[dict[str, Any], float]] = {
     "projected": ({"project_every": 10}, 21.17),
     "weighted gradients": ({"weighted_gradients": True}, 21.45),
 }
-# Table 4.1: how ‖w‖ enters TanhConv; the operator without it has 23.09.
+# Table 4.1: forms of ‖w‖ in TanhConv; the operator without it has 23.09.
 WEIGHTED = {"linear": 22.95, "tanh_product": 23.03, "product_of_tanh": 23.38}
-BATCHES = {4: 4, 16: 2, 64: 1}  # and how many times as many steps are taken
+BATCHES = {4: 4, 16: 2, 64: 1}  # batch size → factor of the number of steps
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """CNN-9 of table C.1 with each magnitude; two tricks of optimization; SphereNorm and BatchNorm at small batches."""
-    base = replace(_base(size), project_every=0)  # the recipe projects, as the text does; here it is one of the tricks
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of CNN-9 (table C.1): each magnitude, two tricks of optimization, SphereNorm and BatchNorm at small batches."""
+    base = replace(
+        _make_base_config(size), project_every=0
+    )  # projection, which the recipe uses, is one of the tricks here
     groups: dict[str, tuple[dict[str, Any], Call]] = {
         "BN, ReLU": ({}, call(Cosine)),
         "no ReLU": ({"backbone.activation": "none"}, call(SquareCosine)),
         "no BN": ({"backbone.norm": "none"}, call(Cosine)),
     }
-    found: dict[str, Config] = {}
+    arms: dict[str, Config] = {}
     for group, (changes, angular) in groups.items():
-        found[f"{group}/convolution"] = replace(base, **changes)
+        arms[f"{group}/convolution"] = replace(base, **changes)
         for name in PUBLISHED[group]:
             operator = call(Operator, magnitude=MAGNITUDES[name], angular=angular)
-            found[f"{group}/{name}"] = replace(base, {"backbone.operator": operator}, **changes)
+            arms[f"{group}/{name}"] = replace(base, {"backbone.operator": operator}, **changes)
     for name, (changes, _) in TRICKS.items():
         if size == "paper" and "project_every" in changes:
             changes = {"project_every": 100}
-        found[f"BN, ReLU/TanhConv, {name}"] = replace(found["BN, ReLU/TanhConv"], **changes)
+        arms[f"BN, ReLU/TanhConv, {name}"] = replace(arms["BN, ReLU/TanhConv"], **changes)
     for form in WEIGHTED:
-        found[f"BN, ReLU/TanhConv, weighted {form}"] = replace(
-            found["BN, ReLU/TanhConv"], {"backbone.operator.magnitude.weighted": form}
+        arms[f"BN, ReLU/TanhConv, weighted {form}"] = replace(
+            arms["BN, ReLU/TanhConv"], {"backbone.operator.magnitude.weighted": form}
         )
     for name in ("convolution", "TanhConv"):  # C.6
-        found[f"SGD/{name}"] = replace(found[f"BN, ReLU/{name}"], optimizer=sgd(0.1 if size == "paper" else 0.05, 0.0))
+        arms[f"SGD/{name}"] = replace(arms[f"BN, ReLU/{name}"], optimizer=sgd(0.1 if size == "paper" else 0.05, 0.0))
     for batch, times in BATCHES.items():
         longer = {} if size == "paper" else {"steps": times * base.steps, "evaluate_every": times * base.evaluate_every}
         for name, norm in (("BatchNorm", "batch"), ("SphereNorm", "sphere")):
-            found[f"batch {batch}/{name}"] = replace(base, {"backbone.norm": norm}, batch_size=batch, **longer)
-    return {name: Training(config) for name, config in found.items()}
+            arms[f"batch {batch}/{name}"] = replace(base, {"backbone.norm": norm}, batch_size=batch, **longer)
+    return {name: Training(config) for name, config in arms.items()}
 
 
-def _base(size: Size) -> Config:
+def _make_base_config(size: Size) -> Config:
     if size == "paper":
         return replace(dcnet_cifar100(size), {"backbone.operator": None}, data=call(CIFAR100), energy=None)
-    return Config(
+    return replace(
+        SMALL_IMAGES,
         steps=800,
         evaluate_every=200,
         checkpoint_every=400,
-        channels_last=True,
-        batch_size=64,
         data=call(TinyImageNet),
         samples=Selection(classes=20, per_class=200),
-        size=16,
-        augment=MIRROR,
         backbone=call(cnn9, table="C.1", width=0.25),
         optimizer=adam(0.001),
-        schedule=call(CosineRate),
     )
 
 
-def _below(group: str, name: str) -> Check:
+def _make_check(group: str, name: str) -> Check:
     published = PUBLISHED[group][name], BASELINES[group]
     title = f"{group}, error: {name} below the convolution"
     return Check(title, "error", f"{group}/{name}", f"{group}/convolution", False, published=published)
@@ -108,11 +107,11 @@ CLAIM = Claim(
         Published("4.1", "error (%) of weighted TanhConv", WEIGHTED),
         Published("figure 3.5", "SphereNorm at small batches", {"SphereNorm": "final accuracy similar to BatchNorm, sooner"}),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("backbone.operator", "backbone.operator.*", "project_every", "weighted_gradients", "backbone.norm"),
     metrics={"error": "test error (%)", "early": "accuracy after a quarter of the steps (%)"},
     checks=(
-        *(_below(group, name) for group, values in PUBLISHED.items() for name in values),
+        *(_make_check(group, name) for group, values in PUBLISHED.items() for name in values),
         *(
             Check(
                 f"BN, ReLU, error: TanhConv, {name} below standard gradients",
@@ -141,7 +140,7 @@ CLAIM = Claim(
             for n, group in ((n, f"batch {n}") for n in BATCHES)
         ),
     ),
-    picture=curves(
+    picture=make_curve_picture(
         [
             ("accuracy", f"test accuracy (%), {group}", [f"{group}/{n}" for n in ("convolution", *values)])
             for group, values in PUBLISHED.items()
@@ -150,5 +149,5 @@ CLAIM = Claim(
     caption="Test accuracy over training, means over seeds.",
     seeds=5,
     fewer=dict.fromkeys(("BN, ReLU/TanhConv, *", "no *", "SGD/*", "batch *"), 3),
-    tuning=Tuning((rates(0.3, 1, 3),)),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3),)),
 )  # fmt: skip

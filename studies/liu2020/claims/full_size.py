@@ -1,4 +1,4 @@
-"""Claim: comparisons that other claims make on small images come out the same way on the images as they are."""
+"""Claim: comparisons of other claims have the same result on images of full size."""
 
 import dataclasses
 
@@ -6,11 +6,11 @@ from hypersphere.training import replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import curves
-from ..tuning import Tuning, rates, weights
+from ..claim_pictures import make_curve_picture
+from ..tuning import Tuning, make_rate_axis, make_weight_axis
 from . import decoupled, imbalance, mhe, opt, spherenet
 
-# One comparison of each claim that has pictures of half their size, and the table it is from: those whose effect is large there.
+# One comparison of each claim with images of half size, with its table: those with a large published effect.
 COMPARED = (
     ("3.1", spherenet.CLAIM, "softmax/cosine", "softmax/convolution"),
     ("3.3", spherenet.CLAIM, "no ReLU/cosine", "no ReLU/convolution"),
@@ -21,20 +21,20 @@ COMPARED = (
 )
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """Both sides of each comparison with everything as in its own claim, but for the size of the images."""
-    found: dict[str, Arm] = {}
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return both arms of each comparison, with the settings of their claim except the size of the images."""
+    arms: dict[str, Arm] = {}
     for _, claim, *names in COMPARED:
-        there = claim.sized(size)
+        there = claim.get_arms(size)
         for name in reversed(names):
             arm = there[name]
             assert isinstance(arm, Training)
-            found[f"{claim.id}: {name}"] = arm.with_config(replace(arm.config, size=None))
-    return found
+            arms[f"{claim.id}: {name}"] = arm.with_config(replace(arm.config, size=None))
+    return arms
 
 
-def checks() -> tuple[Check, ...]:
-    """Those of the claims between the compared arms."""
+def make_checks() -> tuple[Check, ...]:
+    """Return the checks of the claims between the compared arms."""
     return tuple(
         dataclasses.replace(
             check, name=f"{claim.id}: {check.name}", arm=f"{claim.id}: {name}", than=f"{claim.id}: {than}"
@@ -45,8 +45,8 @@ def checks() -> tuple[Check, ...]:
     )
 
 
-def _published(table: str, claim: Claim, name: str, than: str) -> Published:
-    """What the text prints for a comparison, by its check."""
+def _get_published(table: str, claim: Claim, name: str, than: str) -> Published:
+    """Return the published values of a comparison."""
     check = next(c for c in claim.checks if (c.arm, c.than) == (name, than) and c.published is not None)
     assert check.published is not None
     values = {
@@ -55,9 +55,9 @@ def _published(table: str, claim: Claim, name: str, than: str) -> Published:
     return Published(table, f"{claim.metrics[check.metric]}, {name.rpartition('/')[0]}", values)
 
 
-def _metrics() -> dict[str, str]:
-    """What is checked, and the accuracy, with the names the claims give them."""
-    shown = {"accuracy", *(check.metric for check in checks())}
+def _name_metrics() -> dict[str, str]:
+    """Return the labels of all checked metrics and of the accuracy."""
+    shown = {"accuracy", *(check.metric for check in make_checks())}
     names = {key: label for _, claim, *_ in COMPARED for key, label in claim.metrics.items() if key in shown}
     return {**names, "accuracy": "test accuracy (%)", "early": "accuracy at the first evaluation (%)"}
 
@@ -66,12 +66,12 @@ CLAIM = Claim(
     id="full-size",
     title="The same comparisons at full size",
     text=read_text("full-size"),
-    published=tuple(_published(*compared) for compared in COMPARED),
-    arms=arms,
+    published=tuple(_get_published(*compared) for compared in COMPARED),
+    arms=make_arms,
     about=tuple(dict.fromkeys(pattern for _, claim, *_ in COMPARED for pattern in claim.about)),
-    metrics=_metrics(),
-    checks=checks(),
-    picture=curves(
+    metrics=_name_metrics(),
+    checks=make_checks(),
+    picture=make_curve_picture(
         [
             ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in names])
             for group, names in (
@@ -82,5 +82,5 @@ CLAIM = Claim(
         ]
     ),
     caption="Test accuracy over training on images of 32×32, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10))),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3), make_weight_axis(0.1, 1, 10))),
 )

@@ -1,4 +1,4 @@
-"""Claim: the energy of the classes' neurons lets a network learn a class with few samples (figure 5.4, table 5.7)."""
+"""Claim: with the energy of the class weights, a network learns a class with few samples (figure 5.4, table 5.7)."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import planar_features
-from ..tuning import Tuning, rates, weights
+from ..claim_pictures import make_planar_picture
+from ..tuning import Tuning, make_rate_axis, make_weight_axis
 
 PENALTIES: dict[str, Call | None] = {
     "baseline": None,
@@ -24,7 +24,7 @@ PENALTIES: dict[str, Call | None] = {
     "MHE": call(MHE, hidden=10.0, output=1.0, half_space=False, data_dependent=False),
     "half-space MHE": call(MHE, hidden=1.0, output=1.0, data_dependent=False),
 }
-# Figure 5.4 is about the ten neurons in the plane: their energy alone.
+# Figure 5.4 shows the ten class weights in the plane, so only these have an energy.
 PLANAR: dict[str, Call | None] = {
     "baseline": None,
     "MHE": call(MHE, hidden=0.0, output=10.0, data_dependent=False),
@@ -32,8 +32,8 @@ PLANAR: dict[str, Call | None] = {
 GROUPS = {"MNIST": PLANAR, "CIFAR-10 single": PENALTIES, "CIFAR-10 multiple": PENALTIES}
 
 
-def rare_class(experiment: Any, label: int = 0) -> dict[str, float]:
-    """Error of one class in percent, and the angle between its neuron and the nearest other one in radians."""
+def measure_rare_class(experiment: Any, label: int = 0) -> dict[str, float]:
+    """Return the error of one class in percent, and the angle between its neuron and the nearest other one in radians."""
     task = experiment.task
     task.eval()
     index = torch.nonzero(task.measured_samples.labels == label).flatten()
@@ -48,18 +48,18 @@ def rare_class(experiment: Any, label: int = 0) -> dict[str, float]:
     }
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """Digits with 100 zeros and two-dimensional features; CIFAR-10 with one rare class, and with rarer and rarer ones."""
-    sets = {"MNIST": _digits(size), **_images(size)}
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms on digits with 100 zeros and two-dimensional features, and on CIFAR-10 with one rare class and with many."""
+    sets = {"MNIST": _make_digit_config(size), **_make_image_configs(size)}
     return {
-        f"{group}/{name}": Training(replace(sets[group], energy=penalty), (call(rare_class),))
+        f"{group}/{name}": Training(replace(sets[group], energy=penalty), (call(measure_rare_class),))
         for group, penalties in GROUPS.items()
         for name, penalty in penalties.items()
     }
 
 
-def _digits(size: Size) -> Config:
-    """CNN-6 whose features have two dimensions; the text states nothing else about this experiment."""
+def _make_digit_config(size: Size) -> Config:
+    """CNN-6 with two-dimensional features; Liu (2020) states nothing else about this experiment."""
     small = size == "laptop"
     return Config(
         steps=3000 if small else 20000,
@@ -76,7 +76,7 @@ def _digits(size: Size) -> Config:
     )
 
 
-def _images(size: Size) -> dict[str, Config]:
+def _make_image_configs(size: Size) -> dict[str, Config]:
     base = mhe_cifar10(size)
     if size == "laptop":
         base = replace(
@@ -97,8 +97,8 @@ def _images(size: Size) -> dict[str, Config]:
     return {name: replace(base, samples=Selection(imbalance=kind)) for name, kind in kinds.items()}
 
 
-def _short(config: Config) -> Config:
-    """The digits' run as it is, since zeros are learned late; a third of the others'."""
+def _shorten(config: Config) -> Config:
+    """Return whole runs for digits, because zeros are learned late, and a third of the steps for the others."""
     if config.data.target is MNIST:
         return config
     return replace(config, steps=config.steps // 3, evaluate_every=config.steps // 3)
@@ -121,7 +121,7 @@ CLAIM = Claim(
             },
         ),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("energy", "energy.*"),
     metrics={
         "error": "test error (%)",
@@ -157,8 +157,8 @@ CLAIM = Claim(
             published=(26.40, 30.40),
         ),
     ),
-    picture=planar_features(tuple(f"MNIST/{name}" for name in PLANAR), neurons=True),
+    picture=make_planar_picture(tuple(f"MNIST/{name}" for name in PLANAR), neurons=True),
     caption="Two-dimensional features of test digits and the directions of the classes' neurons, trained with 100 zeros (first seed).",
     seeds=5,
-    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), _short),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3), make_weight_axis(0.1, 1, 10)), _shorten),
 )

@@ -11,13 +11,14 @@ from hypersphere.energy.projections import (
 )
 from hypersphere.models import cnn9, cnn15
 from hypersphere.recipes.chapter5 import mhe_cifar10
-from hypersphere.recipes.recipe_book import MIRROR, sgd
-from hypersphere.training import Config, CosineRate, Selection, replace
+from hypersphere.recipes.recipe_book import sgd
+from hypersphere.training import Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import curves
-from ..tuning import Tuning, rates, shorter, weights
+from ..claim_pictures import make_curve_picture
+from ..tuning import Tuning, divide_steps, make_rate_axis, make_weight_axis
+from .small_images import SMALL_IMAGES
 
 BOTH = {"hidden": 1.0, "output": 1.0, "data_dependent": False}  # λ_o = 1 over all classes, in every experiment (D.1)
 PENALTIES: dict[str, Call | None] = {
@@ -46,24 +47,20 @@ ERRORS = {"MHE": 36.84, "half-space MHE": 35.16}  # table 5.2, 16/32/64; the bas
 COMPRESSED = {"RP-CoMHE": 24.39, "RP-CoMHE (max)": 24.77, "AP-CoMHE": 24.33, "G-CoMHE": 25.08, "Adv-CoMHE": 25.09}
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """CNN-9 of table D.1 at three widths, and CNN-15, with each penalty on its hidden layers and on the classes."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of CNN-9 (table D.1) at three widths and of CNN-15, with each penalty."""
     if size == "paper":
         base = replace(mhe_cifar10(size), data=call(CIFAR100), energy=None)
     else:
-        base = Config(
+        base = replace(
+            SMALL_IMAGES,
             steps=1200,
             evaluate_every=400,
             checkpoint_every=400,
-            channels_last=True,
-            batch_size=64,
             data=call(TinyImageNet),
             samples=Selection(classes=20),
-            size=16,
-            augment=MIRROR,
             backbone=call(cnn9, table="D.1"),
             optimizer=sgd(0.05, 1e-4),
-            schedule=call(CosineRate),
         )
     models = {
         "16/32/64": call(cnn9, table="D.1", width=0.25),
@@ -78,7 +75,7 @@ def arms(size: Size) -> dict[str, Arm]:
     }
 
 
-def _below(
+def _make_check(
     name: str, than: str = "baseline", group: str = "16/32/64", published: tuple[float, float] | None = None
 ) -> Check:
     title = f"{group}, error: {name} below {than}"
@@ -96,31 +93,31 @@ CLAIM = Claim(
         Published("6.1", "error (%) of CNN-9", {"baseline": 28.03, "orthogonal": 27.01, "SRIP": 25.80, **COMPRESSED}),
         Published("E.4", "error (%) of RP-CoMHE", {"redrawn": 24.62, "never redrawn": 26.09}),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("energy", "energy.*"),
     metrics={"error": "test error (%)", "energy": "energy at the end (s = 2, hidden layers)"},
     checks=(
-        *(_below(name, published=(value, 47.72)) for name, value in ERRORS.items()),
-        *(_below(name, published=(value, 28.03)) for name, value in COMPRESSED.items()),
-        _below("half-space MHE", "orthonormal"),
-        _below("half-space MHE", "SRIP"),
-        _below("half-space MHE", "half-space MHE, hidden only", published=(25.61, 26.28)),
-        _below("half-space MHE", "MHE, classes only", published=(25.61, 26.85)),
-        _below("RP-CoMHE", "RP-CoMHE, never redrawn", published=(24.62, 26.09)),
-        _below("half-space MHE", group="8/16/32"),
-        _below("half-space MHE", group="32/64/128", published=(29.33, 38.64)),
-        _below("half-space MHE", group="CNN-15"),
+        *(_make_check(name, published=(value, 47.72)) for name, value in ERRORS.items()),
+        *(_make_check(name, published=(value, 28.03)) for name, value in COMPRESSED.items()),
+        _make_check("half-space MHE", "orthonormal"),
+        _make_check("half-space MHE", "SRIP"),
+        _make_check("half-space MHE", "half-space MHE, hidden only", published=(25.61, 26.28)),
+        _make_check("half-space MHE", "MHE, classes only", published=(25.61, 26.85)),
+        _make_check("RP-CoMHE", "RP-CoMHE, never redrawn", published=(24.62, 26.09)),
+        _make_check("half-space MHE", group="8/16/32"),
+        _make_check("half-space MHE", group="32/64/128", published=(29.33, 38.64)),
+        _make_check("half-space MHE", group="CNN-15"),
         *(
             Check(f"16/32/64, energy: {name} below baseline", "energy", f"16/32/64/{name}", "16/32/64/baseline", False)
             for name in ("MHE", "half-space MHE", "RP-CoMHE", "AP-CoMHE")
         ),
     ),
-    picture=curves(
+    picture=make_curve_picture(
         [
             ("energy", "energy of hidden layers", [f"16/32/64/{name}" for name in DRAWN]),
             ("accuracy", "test accuracy (%)", [f"16/32/64/{name}" for name in DRAWN]),
         ]
     ),
     caption="Hyperspherical energy and test accuracy over training, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), shorter(4)),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3), make_weight_axis(0.1, 1, 10)), divide_steps(4)),
 )  # fmt: skip

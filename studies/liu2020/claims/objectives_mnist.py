@@ -1,4 +1,4 @@
-"""Claim: a larger margin m makes classes tighter and further apart, at no loss of accuracy (tables 2.2, A.1; figures 2.2, A.5)."""
+"""Claim: a larger margin makes classes more compact and farther apart, at the same accuracy (tables 2.2, A.1; figures 2.2, A.5)."""
 
 from hypersphere.config import call
 from hypersphere.data import MNIST
@@ -10,12 +10,12 @@ from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import planar_features
-from ..tuning import Tuning, rates
+from ..claim_pictures import make_planar_picture
+from ..tuning import Tuning, make_rate_axis
 
 MARGINS = (1, 2, 3, 4)
 STEPS = 1200
-# Table A.1: what is taken away before the margin comes, A to G.
+# Table A.1: angular Fisher score and accuracy. A to D remove parts of the softmax, E to G add a margin.
 ABLATION = {
     "A: ReLU, bias": (0.3477, 95.13),
     "B: bias": (0.2835, 96.37),
@@ -27,16 +27,16 @@ ABLATION = {
 }
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """L-Softmax with m = 1 … 4 on digits with two-dimensional features, m = 1 being softmax without a bias; table A.1 from A to G."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of L-Softmax with two-dimensional features and m = 1 … 4 (m = 1 is softmax without a bias), and of table A.1."""
     paper = size == "paper"
-    base = replace(lsoftmax_mnist("paper"), backbone=call(lsoftmax_mnist_2d)) if paper else _small()
-    law = MNIST_LAMBDA if paper else _faster(18000)
+    base = replace(lsoftmax_mnist("paper"), backbone=call(lsoftmax_mnist_2d)) if paper else _make_small_config()
+    law = MNIST_LAMBDA if paper else _shorten_annealing(18000)
     planar = {f"2-D/m = {m}": replace(base, head=call(LSoftmax, m=m, annealing=law)) for m in MARGINS}
-    return {name: Training(config) for name, config in {**planar, **_ablation(size)}.items()}
+    return {name: Training(config) for name, config in {**planar, **_make_ablation_configs(size)}.items()}
 
 
-def _small() -> Config:
+def _make_small_config() -> Config:
     return Config(
         steps=STEPS,
         evaluate_every=STEPS,
@@ -51,17 +51,17 @@ def _small() -> Config:
     )
 
 
-def _faster(steps: int) -> object:
-    """The law of the authors' code for MNIST, 1000·(1 + γ·step)^−35, with γ in proportion to the length of the run."""
+def _shorten_annealing(steps: int) -> object:
+    """Return the annealing of the authors' code for MNIST, 1000·(1 + γ·step)^−35, with γ scaled to the length of the run."""
     return MNIST_LAMBDA.replace(rate=float(f"{2.5e-5 * steps / STEPS:.6g}"))
 
 
-def _ablation(size: Size) -> dict[str, Config]:
-    """Table A.1 with the four-layer network of table 2.7; λ falls as in SphereFace's code."""
+def _make_ablation_configs(size: Size) -> dict[str, Config]:
+    """Return the settings of table A.1 with the four-layer network of table 2.7; λ decreases as in SphereFace's code."""
     paper = size == "paper"
     wide = 1.0 if paper else 0.125
     base = replace(
-        lsoftmax_mnist("paper") if paper else _small(),
+        lsoftmax_mnist("paper") if paper else _make_small_config(),
         size=32 if paper else 16,
         normalize="unit",
         backbone=call(sphereface4, width=wide, feature_dim=512 if paper else 8, norm="batch"),
@@ -81,14 +81,14 @@ def _ablation(size: Size) -> dict[str, Config]:
     return found
 
 
-def _short(config: Config) -> Config:
-    """Half of the steps, λ falling twice as fast where there is one."""
+def _shorten(config: Config) -> Config:
+    """Halve the steps; an annealed λ decreases twice as fast."""
     config = replace(config, steps=config.steps // 2, evaluate_every=config.steps // 2)
     annealing = config.head.arguments.get("annealing")
     return config if annealing is None else replace(config, {"head.annealing.rate": 2 * annealing.get("rate")})
 
 
-def _tighter(name: str, than: str) -> Check:
+def _make_check(name: str, than: str) -> Check:
     a, b = f"A.1/{name}", f"A.1/{than}"
     values = ABLATION[name][0], ABLATION[than][0]
     return Check(f"A.1, Fisher score: {name} below {than}", "angular_fisher", a, b, False, published=values)
@@ -102,7 +102,7 @@ CLAIM = Claim(
         Published("2.2", "test error (%) on MNIST", {"m = 1": 0.40, "m = 2": 0.32, "m = 3": 0.31, "m = 4": 0.31}),
         Published("A.1", "angular Fisher score on LFW", {name: values[0] for name, values in ABLATION.items()}),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("head", "head.*", "backbone.last_activation"),
     metrics={
         "error": "test error (%)",
@@ -118,11 +118,11 @@ CLAIM = Claim(
         Check("2-D: classes of m = 4 are tighter than of m = 1", "intra_angle", "2-D/m = 4", "2-D/m = 1", larger=False),
         Check("2-D: the nearest two classes of m = 4 further apart than of m = 1", "nearest_angle", "2-D/m = 4", "2-D/m = 1"),
         Check("2-D: error of m = 4 no worse than of m = 1", "error", "2-D/m = 4", "2-D/m = 1", False, True, (0.31, 0.40)),
-        *(_tighter(name, than) for than, name in zip(list(ABLATION)[:-1], list(ABLATION)[1:], strict=True)),
-        _tighter("G: A-Softmax m = 4", "D: weights normalised"),
-        _tighter("G: A-Softmax m = 4", "A: ReLU, bias"),
+        *(_make_check(name, than) for than, name in zip(list(ABLATION)[:-1], list(ABLATION)[1:], strict=True)),
+        _make_check("G: A-Softmax m = 4", "D: weights normalised"),
+        _make_check("G: A-Softmax m = 4", "A: ReLU, bias"),
     ),
-    picture=planar_features(tuple(f"2-D/m = {m}" for m in MARGINS)),
+    picture=make_planar_picture(tuple(f"2-D/m = {m}" for m in MARGINS)),
     caption="Two-dimensional features of test digits for m = 1 … 4 (first seed).",
-    tuning=Tuning((rates(0.3, 1, 3),), _short),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3),), _shorten),
 )  # fmt: skip

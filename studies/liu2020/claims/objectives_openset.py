@@ -1,4 +1,4 @@
-"""Claim: angular margins learn features that tell unseen classes apart (tables 2.8–2.10, 5.8; figure 2.11)."""
+"""Claim: features trained with angular margins distinguish unseen classes better (tables 2.8–2.10, 5.8; figure 2.11)."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from hypersphere.training import Config, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import bars
-from ..tuning import Tuning, rates, weights
+from ..claim_pictures import make_bar_picture
+from ..tuning import Tuning, make_rate_axis, make_weight_axis
 
 MARGINS = (1, 2, 3, 4)
 STEPS = 800
@@ -24,10 +24,10 @@ DEPTHS: dict[Size, dict[str, Any]] = {
     "paper": {"10 layers or 36": sphereface36, "20 layers or 64": sphereface64},
 }
 DEEPER, DEEPEST = DEPTHS["laptop"]
-PROBED = 60  # characters that are searched for; the others are distractors
+PROBED = 60  # characters to search for; the others are distractors
 DISTRACTORS = (0, 100, 599)
 GAINS = {1: (45.90, 39.12), 2: (68.51, 60.48), 3: (66.89, 63.71), 4: (71.30, 70.68)}
-LAMBDA = SPHEREFACE_LAMBDA.replace(rate=0.3)  # reaches its floor at the same part of the run as in one of 2,000 steps
+LAMBDA = SPHEREFACE_LAMBDA.replace(rate=0.3)  # reaches its floor after the same share of the run as in 2,000 steps
 HEADS = {
     "softmax": call(Softmax),
     **{f"A-Softmax m = {m}": call(ASoftmax, m=m, annealing=LAMBDA) for m in MARGINS},
@@ -38,17 +38,17 @@ HEADS = {
 }
 
 
-def base(size: Size) -> Config:
-    """The setting every head shares: a narrow SphereFace-4, or SphereFace-20 with the schedule of table 5.8.
+def make_base_config(size: Size) -> Config:
+    """Return the settings that all heads share: a narrow SphereFace-4, or SphereFace-20 with the schedule of table 5.8.
 
-    The faces of Liu (2020) cannot be had: at both sizes characters stand in for them.
+    The faces of Liu (2020) are not available, so both sizes use characters.
     """
     config = replace(open_set(size, HEADS["softmax"]), checkpoint_every=400)
     return replace(config, steps=STEPS, evaluate_every=STEPS) if size == "laptop" else config
 
 
-def among_distractors(experiment: Any) -> dict[str, float]:
-    """Rank-1 (%) of 60 unseen characters among their first drawings and those of more and more other unseen characters."""
+def identify_among_distractors(experiment: Any) -> dict[str, float]:
+    """Return the rank-1 rate (%) of 60 unseen characters among their first drawings and those of other unseen characters."""
     task = experiment.task
     labels = task.measured_samples.labels
     features = task.embed(task.measured_samples)
@@ -64,25 +64,27 @@ def among_distractors(experiment: Any) -> dict[str, float]:
     return found
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """One head each; SphereFace+ adds the data-dependent energy of the classes (5.8); two heads at three depths (figure 2.11)."""
-    found: dict[str, Arm] = {}
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return one arm per head, and two heads at three depths (figure 2.11). SphereFace+ adds the energy of the classes (5.8)."""
+    arms: dict[str, Arm] = {}
     for name, head in HEADS.items():
         if size == "paper" and "annealing" in head.arguments:
             head = head.replace(annealing=SPHEREFACE_LAMBDA)
         energy = SPHEREFACE_PLUS if name.startswith("SphereFace+") else None
-        found[name] = Training(replace(base(size), head=head, energy=energy), (call(among_distractors),))
+        arms[name] = Training(
+            replace(make_base_config(size), head=head, energy=energy), (call(identify_among_distractors),)
+        )
     for depth, network in DEPTHS[size].items():
         for name in ("softmax", "A-Softmax m = 4"):
-            arm = found[name]
+            arm = arms[name]
             assert isinstance(arm, Training)
             model = call(network, **arm.config.backbone.arguments)
-            found[f"{depth}/{name}"] = arm.with_config(replace(arm.config, backbone=model))
-    return found
+            arms[f"{depth}/{name}"] = arm.with_config(replace(arm.config, backbone=model))
+    return arms
 
 
-def _short(config: Config) -> Config:
-    """A third of the steps, λ falling three times as fast where there is one."""
+def _shorten(config: Config) -> Config:
+    """Take a third of the steps; an annealed λ decreases three times as fast."""
     config = replace(config, steps=config.steps // 3, evaluate_every=config.steps // 3)
     annealing = config.head.arguments.get("annealing")
     return config if annealing is None else replace(config, {"head.annealing.rate": 3 * annealing.get("rate")})
@@ -126,7 +128,7 @@ CLAIM = Claim(
             },
         ),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("head", "head.*", "energy", "energy.*", "backbone"),
     metrics={"eer": "EER (%)", "tar": "TAR at FAR 1e-3 (%)", "rank1": "rank-1 (%)", "one_shot": "20-way 1-shot (%)",
         **{f"rank1_{count}": f"rank-1 of 60, {count} distractors (%)" for count in DISTRACTORS}},
@@ -165,7 +167,7 @@ CLAIM = Claim(
             for m in MARGINS
         ),
     ),
-    picture=bars([("tar", "TAR at FAR 1e-3 (%)"), ("rank1", "rank-1 (%)")]),
+    picture=make_bar_picture([("tar", "TAR at FAR 1e-3 (%)"), ("rank1", "rank-1 (%)")]),
     caption="Verification and identification of unseen characters, means over seeds with their standard errors.",
-    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), _short),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3), make_weight_axis(0.1, 1, 10)), _shorten),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Claim: one embedding under an angular margin answers Omniglot's published one-shot runs better than people and than BPL."""
+"""Claim: an embedding with an angular margin solves Omniglot's published one-shot runs better than people and than BPL."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hypersphere.config import call
 from hypersphere.data import Elastic, Omniglot
-from hypersphere.evaluation import discriminant
+from hypersphere.evaluation import fit_discriminant
 from hypersphere.geometry import normalize
 from hypersphere.models import sphereface10
 from hypersphere.objectives import ArcFace
@@ -19,15 +19,15 @@ from hypersphere.training import Config, CosineRate, Distillation, OpenSet, Sele
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import beside_published
-from ..distillation import Taught
+from ..claim_pictures import make_comparison_picture
+from ..distillation import TeacherStudent
 
 ARM = "student"
 PIXELS, FEATURES, TURNS, SHRINK = 48, 128, 4, 0.03
 STEPS, TAUGHT_STEPS = 7500, 2000
-DRAWERS = 20  # of every character
+DRAWERS = 20  # people who drew every character
 WAYS = 20
-FURTHER = (1, 7, 11)  # the characters of a drawer are looked for among those of the drawers so many further on
+DRAWER_OFFSETS = (1, 7, 11)  # queries are by the drawers this many places after the drawer of the support set
 PEOPLE, BPL = 4.5, 3.3
 ERRORS = {
     "people": PEOPLE,
@@ -36,27 +36,27 @@ ERRORS = {
     "convolutional Siamese network": 8.0,
     "prototypical networks": 13.7,
 }
-HELD_OUT = 5  # background alphabets by which the setting was chosen
+HELD_OUT = 5  # background alphabets on which the settings were chosen
 
 
-def answered(experiment: Any, shrink: float | None = None) -> dict[str, float]:
-    """Errors (%) of runs of 20 random characters of one alphabet, and of the 20 published ones where the task has them.
+def measure_one_shot_errors(experiment: Any, shrink: float | None = None) -> dict[str, float]:
+    """Measure errors (%) of runs of 20 random characters of one alphabet, and of the 20 published runs if the task has them.
 
-    With ``shrink`` a last linear layer is fitted to the training drawings first (:func:`discriminant`).
+    With ``shrink``, a last linear layer is first fitted to the training drawings (:func:`fit_discriminant`).
     """
     task = experiment.task
     layer: torch.nn.Module = torch.nn.Identity()
     if shrink is not None:
-        layer = discriminant(task.embed(task.train_samples).float(), task.train_samples.labels, shrink)
-    found = {"within": _within(task, layer(task.embed(task.measured_samples).float()))}
+        layer = fit_discriminant(task.embed(task.train_samples).float(), task.train_samples.labels, shrink)
+    found = {"within": _measure_within_alphabets(task, layer(task.embed(task.measured_samples).float()))}
     if task.runs:
-        found["published_error"] = _published(task, layer)
-        found["turned_error"] = _published(task, layer, turns=4)
+        found["published_error"] = _measure_published_runs(task, layer)
+        found["turned_error"] = _measure_published_runs(task, layer, turns=4)
     return found
 
 
-def _within(task: Any, features: Float[Tensor, "n d"]) -> float:
-    """Error (%) of runs within alphabets, with queries by another hand than the support."""
+def _measure_within_alphabets(task: Any, features: Float[Tensor, "n d"]) -> float:
+    """Return the error (%) of runs within alphabets; query and support are by different drawers."""
     samples, features = task.measured_samples, normalize(features)
     drawings = torch.argsort(samples.labels, stable=True).reshape(len(samples.classes), DRAWERS)
     owners = [name.partition("/")[0] for name in samples.classes]
@@ -64,16 +64,16 @@ def _within(task: Any, features: Float[Tensor, "n d"]) -> float:
     for alphabet in sorted(set(owners)):
         characters = torch.tensor([i for i, owner in enumerate(owners) if owner == alphabet])
         for drawer in range(DRAWERS):
-            for further in FURTHER:
+            for offset in DRAWER_OFFSETS:
                 some = characters[torch.randperm(len(characters), generator=generator)[:WAYS]]
-                support, query = drawings[some, drawer], drawings[some, (drawer + further) % DRAWERS]
+                support, query = drawings[some, drawer], drawings[some, (drawer + offset) % DRAWERS]
                 found = (features[query] @ features[support].T).argmax(1)
                 errors.append((found != torch.arange(len(some))).double().mean().item())
     return 100 * statistics.mean(errors)
 
 
-def _published(task: Any, layer: torch.nn.Module, turns: int = 1) -> float:
-    """Error (%) of the 20 published runs; scores of so many turns of query and support are added."""
+def _measure_published_runs(task: Any, layer: torch.nn.Module, turns: int = 1) -> float:
+    """Return the error (%) of the 20 published runs; scores are summed over ``turns`` rotations of query and support."""
 
     def embed(images: Tensor, k: int) -> Tensor:
         return normalize(layer(task.embed_batch(images.rot90(k, (2, 3))).float().cpu()))
@@ -85,8 +85,8 @@ def _published(task: Any, layer: torch.nn.Module, turns: int = 1) -> float:
     return 100 * statistics.mean(map(wrong, task.runs))
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """One arm: SphereFace-10 of half width under ArcFace, every character in four turns as classes of their own, and its student."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return one arm: SphereFace-10 of half width with ArcFace, four rotations of each character as classes, and its student."""
     teacher = Config(
         task=call(OpenSet, published_runs=True),
         steps=STEPS,
@@ -123,9 +123,9 @@ def arms(size: Size) -> dict[str, Arm]:
         batch_size=128 // TURNS,
         optimizer=call(torch.optim.AdamW, lr=1e-3, weight_decay=0.02),
     )
-    held = {"data.held_out": HELD_OUT, "task.published_runs": False}
-    theirs, own = (call(answered, shrink=SHRINK),), (call(answered),)
-    return {ARM: Taught(student, own, held, own, teacher=Training(teacher, theirs, held, theirs))}
+    validation = {"data.held_out": HELD_OUT, "task.published_runs": False}
+    theirs, own = (call(measure_one_shot_errors, shrink=SHRINK),), (call(measure_one_shot_errors),)
+    return {ARM: TeacherStudent(student, own, validation, own, teacher=Training(teacher, theirs, validation, theirs))}
 
 
 CLAIM = Claim(
@@ -139,7 +139,7 @@ CLAIM = Claim(
             ERRORS,
         ),
     ),
-    arms=arms,
+    arms=make_arms,
     about=(),
     metrics={
         "published_error": "error of the 20 runs (%)",
@@ -158,7 +158,7 @@ CLAIM = Claim(
         Check("error of the runs: below that of BPL", "published_error", ARM, BPL, False),
         Check("episodes: above 97.5 %", "one_shot", ARM, 97.5),
     ),
-    picture=beside_published(
+    picture=make_comparison_picture(
         ERRORS,
         {"one embedding": "published_error", "one embedding, four turns added": "turned_error"},
         "error of the 20 published runs (%)",

@@ -1,4 +1,4 @@
-"""Claim: rotating fixed random neurons instead of moving them generalizes better (tables 7.1–7.5, 7.7; figure 7.3)."""
+"""Claim: rotating fixed random neurons generalizes better than training them (tables 7.1–7.5, 7.7; figure 7.3)."""
 
 from typing import Any
 
@@ -8,16 +8,17 @@ from hypersphere.energy import MHE
 from hypersphere.models import cnn6
 from hypersphere.orthogonal import OGD, OrthogonalityPenalty, overparameterize, prepare_neurons
 from hypersphere.recipes.chapter7 import opt_cnn_cifar100, opt_mlp_mnist
-from hypersphere.recipes.recipe_book import MIRROR, sgd
+from hypersphere.recipes.recipe_book import sgd
 from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import curves
-from ..tuning import Tuning, rates, rotation_rates, weights
+from ..claim_pictures import make_curve_picture
+from ..tuning import Tuning, make_rate_axis, make_rotation_rate_axis, make_weight_axis
+from .small_images import SMALL_IMAGES
 
 
-def _opt(method: str, **options: object) -> Call:
+def _call_method(method: str, **options: object) -> Call:
     return call(overparameterize, method=method, **options)
 
 
@@ -25,19 +26,19 @@ def _opt(method: str, **options: object) -> Call:
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {},
     "HS-MHE": {"energy": call(MHE, hidden=1.0, output=1.0, data_dependent=False)},
-    "UPT": {"orthogonal": _opt("unconstrained")},
-    "OPT (GS)": {"orthogonal": _opt("gram_schmidt")},
-    "OPT (HR)": {"orthogonal": _opt("householder")},
-    "OPT (LS)": {"orthogonal": _opt("lowdin")},
-    "OPT (CP)": {"orthogonal": _opt("cayley")},
-    "OPT (OGD)": {"orthogonal": _opt("ogd")},
-    "OPT (OR)": {"orthogonal": _opt("regularized"), "energy": call(OrthogonalityPenalty, weight=1.0)},
-    "OPT (GS), trained neurons": {"orthogonal": _opt("gram_schmidt", train_neurons=True)},
-    "OPT (GS), normalised": {"orthogonal": _opt("gram_schmidt", normalize=True)},
+    "UPT": {"orthogonal": _call_method("unconstrained")},
+    "OPT (GS)": {"orthogonal": _call_method("gram_schmidt")},
+    "OPT (HR)": {"orthogonal": _call_method("householder")},
+    "OPT (LS)": {"orthogonal": _call_method("lowdin")},
+    "OPT (CP)": {"orthogonal": _call_method("cayley")},
+    "OPT (OGD)": {"orthogonal": _call_method("ogd")},
+    "OPT (OR)": {"orthogonal": _call_method("regularized"), "energy": call(OrthogonalityPenalty, weight=1.0)},
+    "OPT (GS), trained neurons": {"orthogonal": _call_method("gram_schmidt", train_neurons=True)},
+    "OPT (GS), normalised": {"orthogonal": _call_method("gram_schmidt", normalize=True)},
     "baseline, shifted start": {"orthogonal": call(prepare_neurons, mean=0.02)},
 }
 PERCEPTRON = ("baseline", "UPT", "OPT (GS)", "OPT (HR)", "OPT (LS)", "OPT (CP)", "OPT (OGD)", "OPT (OR)")
-# Householder with n reflections is the map of Gram–Schmidt: its rows are shown, and its checks would be those of GS once more.
+# Householder with n reflections equals Gram–Schmidt, so its rows are listed, but it has no checks of its own.
 ROTATED = tuple(name for name in PERCEPTRON[2:] if name != "OPT (HR)")
 GROUPS = {
     "MLP, Xavier": PERCEPTRON,
@@ -45,10 +46,9 @@ GROUPS = {
     "CNN-6": tuple(METHODS),
     "CNN-6, no BN": ("baseline", "HS-MHE", "OPT (GS)", "OPT (CP)", "OPT (OGD)"),
 }
-# Tables F.4 and F.5, Cayley: R of k blocks along the channels, one block for all or one each.
-FIRST = (
-    "body.conv1.0.conv"  # its three channels cannot be cut: its neurons stay as they start in every arm of this group
-)
+# Tables F.4 and F.5, Cayley: R has k blocks along the channels, shared or separate. The three channels of the first layer cannot be
+# divided, so its neurons are fixed in every arm of this group.
+FIRST_LAYER = "body.conv1.0.conv"
 BLOCKS = (1, 4, 16)
 SHARED = {1: 33.53, 4: 39.40, 16: 56.65}
 FROZEN = 73.81
@@ -66,9 +66,9 @@ PUBLISHED = {
 }
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """The MLP of F.3 on digits from two starts, CNN-6 of table F.1 on images with and without BN; each trained in every way."""
-    xavier, cnn = _mlp(size), _cnn(size)
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of the MLP of F.3 with two initializations, and of CNN-6 of table F.1 with and without BN, for every method."""
+    xavier, cnn = _make_mlp_config(size), _make_cnn_config(size)
     base = {
         "MLP, Xavier": xavier,
         "MLP, Normal": replace(
@@ -77,7 +77,7 @@ def arms(size: Size) -> dict[str, Arm]:
         "CNN-6": cnn,
         "CNN-6, no BN": replace(cnn, {"backbone.norm": "none"}),
     }
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for group, names in GROUPS.items():
         for name in names:
             changes = dict(METHODS[name])
@@ -85,24 +85,25 @@ def arms(size: Size) -> dict[str, Arm]:
             if method is not None and method.target is overparameterize and size == "laptop":
                 changes["orthogonal"] = method.replace(start="identity")
             if name == "OPT (OGD)":
-                changes["rotations"] = _ogd(base[group], size)
-            found[f"{group}/{name}"] = Training(replace(base[group], **changes))
-    return found | _blocks(cnn, size)
+                changes["rotations"] = _make_ogd(base[group], size)
+            arms[f"{group}/{name}"] = Training(replace(base[group], **changes))
+    return arms | _make_block_arms(cnn, size)
 
 
-def _blocks(cnn: Config, size: Size) -> dict[str, Arm]:
-    """Fewer and fewer numbers in R: k blocks of its own or one for all, down to neurons that stay as they start."""
+def _make_block_arms(cnn: Config, size: Size) -> dict[str, Arm]:
+    """Return arms with fewer and fewer parameters in R: separate blocks, shared blocks, and fixed neurons."""
     start = {"start": "identity"} if size == "laptop" else {}
-    turned = {f"k = {k}": _opt("cayley", blocks=k, skip=(FIRST,), **start) for k in BLOCKS}
-    turned |= {
-        f"k = {k}, shared": _opt("cayley", blocks=k, share_blocks=True, skip=(FIRST,), **start) for k in BLOCKS[1:]
+    methods = {f"k = {k}": _call_method("cayley", blocks=k, skip=(FIRST_LAYER,), **start) for k in BLOCKS}
+    methods |= {
+        f"k = {k}, shared": _call_method("cayley", blocks=k, share_blocks=True, skip=(FIRST_LAYER,), **start)
+        for k in BLOCKS[1:]
     }
-    turned["fixed neurons"] = call(prepare_neurons, freeze=True)
-    base = replace(cnn, freeze=(f"model.{FIRST}.weight",))
-    return {f"blocks/{name}": Training(replace(base, orthogonal=method)) for name, method in turned.items()}
+    methods["fixed neurons"] = call(prepare_neurons, freeze=True)
+    base = replace(cnn, freeze=(f"model.{FIRST_LAYER}.weight",))
+    return {f"blocks/{name}": Training(replace(base, orthogonal=method)) for name, method in methods.items()}
 
 
-def _mlp(size: Size) -> Config:
+def _make_mlp_config(size: Size) -> Config:
     config = replace(opt_mlp_mnist(size), orthogonal=None)
     if size == "paper":
         return config
@@ -118,38 +119,34 @@ def _mlp(size: Size) -> Config:
     )
 
 
-def _cnn(size: Size) -> Config:
+def _make_cnn_config(size: Size) -> Config:
     if size == "paper":
         return replace(opt_cnn_cifar100(size), orthogonal=None)
-    return Config(
+    return replace(
+        SMALL_IMAGES,
         steps=1200,
         evaluate_every=300,
         checkpoint_every=400,
-        channels_last=True,
-        batch_size=64,
         data=call(TinyImageNet),
         samples=Selection(classes=20),
-        size=16,
-        augment=MIRROR,
         backbone=call(cnn6, table="F.1", width=0.25),
         optimizer=sgd(0.03),
-        schedule=call(CosineRate),
     )
 
 
-def _ogd(config: Config, size: Size) -> Call:
-    """Liu (2020) states neither rate nor momentum; its authors' code has momentum 0.9 and a fifth of the other rate."""
+def _make_ogd(config: Config, size: Size) -> Call:
+    """Liu (2020) states neither learning rate nor momentum of OGD. The authors' code has momentum 0.9 and a fifth of the other rate."""
     assert isinstance(config.optimizer, Call)
-    part = 1.0 if size == "laptop" else 0.2
-    return call(OGD, lr=part * config.optimizer.get("lr"), momentum=0.9, reproject_every=100)
+    factor = 1.0 if size == "laptop" else 0.2
+    return call(OGD, lr=factor * config.optimizer.get("lr"), momentum=0.9, reproject_every=100)
 
 
-def _short(config: Config) -> Config:
+def _shorten(config: Config) -> Config:
     steps = config.steps // 3
     return replace(config, steps=steps, evaluate_every=steps, checkpoint_every=steps)
 
 
-def _below(group: str, name: str, than: str = "baseline") -> Check:
+def _make_check(group: str, name: str, than: str = "baseline") -> Check:
     values, base = PUBLISHED[group]
     short = name.removeprefix("OPT (").rstrip(")")
     published = (values[short], base) if than == "baseline" and short in values else None
@@ -177,23 +174,23 @@ CLAIM = Claim(
         ),
         Published("7.2", "error (%) of CNN-6 by the mean of the start", {"0": 32.49, "1e-2": 39.51, "2e-2": 53.89}),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("orthogonal", "orthogonal.*", "energy", "energy.*", "rotations.*"),
     metrics={
         "error": "test error (%)",
         "energy": "energy at the end (s = 2, hidden layers)",
-        "energy_drift": "largest change of it (%)",
+        "energy_drift": "largest change of the energy (%)",
     },
     checks=(
-        *(_below(group, name) for group in ("MLP, Xavier", "MLP, Normal") for name in ROTATED),
-        _below("MLP, Xavier", "OPT (GS)", "UPT"),
-        *(_below("CNN-6", name) for name in ROTATED),
-        _below("CNN-6", "OPT (GS)", "HS-MHE"),
-        _below("CNN-6", "OPT (GS)", "UPT"),
-        _below("CNN-6", "OPT (GS)", "OPT (GS), trained neurons"),
-        _below("CNN-6", "OPT (GS), normalised", "OPT (GS)"),
-        _below("CNN-6", "baseline", "baseline, shifted start"),
-        *(_below("CNN-6, no BN", f"OPT ({name})") for name in PLAIN),
+        *(_make_check(group, name) for group in ("MLP, Xavier", "MLP, Normal") for name in ROTATED),
+        _make_check("MLP, Xavier", "OPT (GS)", "UPT"),
+        *(_make_check("CNN-6", name) for name in ROTATED),
+        _make_check("CNN-6", "OPT (GS)", "HS-MHE"),
+        _make_check("CNN-6", "OPT (GS)", "UPT"),
+        _make_check("CNN-6", "OPT (GS)", "OPT (GS), trained neurons"),
+        _make_check("CNN-6", "OPT (GS), normalised", "OPT (GS)"),
+        _make_check("CNN-6", "baseline", "baseline, shifted start"),
+        *(_make_check("CNN-6, no BN", f"OPT ({name})") for name in PLAIN),
         *(
             Check(f"blocks, error: {a} below {b}", "error", f"blocks/{a}", f"blocks/{b}", False, published=published)
             for a, b, published in (
@@ -213,12 +210,12 @@ CLAIM = Claim(
         ),
         Check("MLP, Xavier: energy of the baseline moves by more", "energy_drift", "MLP, Xavier/baseline", 0.1),
     ),
-    picture=curves(
+    picture=make_curve_picture(
         [
             ("energy", "energy of hidden layers, MLP (Xavier)", [f"MLP, Xavier/{n}" for n in PERCEPTRON]),
             ("accuracy", "test accuracy (%), MLP (Xavier)", [f"MLP, Xavier/{n}" for n in PERCEPTRON]),
         ]
     ),
     caption="Hyperspherical energy and test accuracy over training, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3), rotation_rates(1, 4, 16), weights(0.1, 1, 10)), _short),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3), make_rotation_rate_axis(1, 4, 16), make_weight_axis(0.1, 1, 10)), _shorten),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Claim: orthogonal training helps graphs, clouds of points and few-shot recognition too (tables 7.10–7.12)."""
+"""Claim: orthogonal training also helps for graphs, point clouds and few-shot recognition (tables 7.10–7.12)."""
 
 from hypersphere.config import Call, call
 from hypersphere.data import Planetoid
@@ -9,8 +9,8 @@ from hypersphere.training import Config, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import bars
-from ..tuning import Tuning, rates
+from ..claim_pictures import make_bar_picture
+from ..tuning import Tuning, make_rate_axis
 
 METHODS: dict[str, Call | None] = {
     "baseline": None,
@@ -26,11 +26,11 @@ GROUPS = {
 }
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """Each network as its recipe has it, with its neurons trained or rotated."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of the network of each recipe, with trained and with rotated neurons."""
     graph, episodes = opt_gcn_cora(size), opt_few_shot(size)
     if size == "laptop":
-        graph = replace(graph, head=call(Softmax))  # with a bias, as the rows were recorded
+        graph = replace(graph, head=call(Softmax))  # with a bias, like the recorded rows
         episodes = replace(episodes, steps=900, evaluate_every=900, checkpoint_every=300, channels_last=True)
     base = {
         "Cora": graph,
@@ -38,20 +38,20 @@ def arms(size: Size) -> dict[str, Arm]:
         "PointNet": opt_pointnet(size),
         "few-shot": episodes,
     }
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for group, names in GROUPS.items():
         for name in names:
-            found[f"{group}/{name}"] = Training(replace(base[group], orthogonal=METHODS[name]))
-    return found
+            arms[f"{group}/{name}"] = Training(replace(base[group], orthogonal=METHODS[name]))
+    return arms
 
 
-def _short(config: Config) -> Config:
-    """The graph's run as it is, a third of the others'."""
+def _shorten(config: Config) -> Config:
+    """Return whole runs for graphs, and a third of the steps for the others."""
     steps = config.steps if config.data.target is Planetoid else config.steps // 3
     return replace(config, steps=steps, evaluate_every=steps, checkpoint_every=steps)
 
 
-def _below(group: str, name: str, published: tuple[float, float] | None = None) -> Check:
+def _make_check(group: str, name: str, published: tuple[float, float] | None = None) -> Check:
     arm, than = f"{group}/{name}", f"{group}/baseline"
     return Check(f"{group}, error: {name} below baseline", "error", arm, than, False, published=published)
 
@@ -65,7 +65,7 @@ CLAIM = Claim(
         Published("7.12", "accuracy (%) of PointNet on ModelNet40", {"baseline": 87.1, "OPT (CP)": 87.86}),
         Published("7.10", "5-way 5-shot accuracy (%)", {"baseline": 62.53, "OPT": 63.27}),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("orthogonal", "orthogonal.*"),
     metrics={
         "error": "test error (%)",
@@ -73,11 +73,11 @@ CLAIM = Claim(
         "accuracy": "accuracy, of episodes for few-shot (%)",
     },
     checks=(
-        _below("Cora", "OPT (CP)", (18.0, 18.7)),
-        _below("Cora", "OPT (CP), trained neurons", (18.0, 18.7)),
-        _below("Citeseer", "OPT (CP)"),
-        _below("PointNet", "OPT (CP)", (12.14, 12.9)),
-        _below("PointNet", "OPT (CP), trained neurons"),
+        _make_check("Cora", "OPT (CP)", (18.0, 18.7)),
+        _make_check("Cora", "OPT (CP), trained neurons", (18.0, 18.7)),
+        _make_check("Citeseer", "OPT (CP)"),
+        _make_check("PointNet", "OPT (CP)", (12.14, 12.9)),
+        _make_check("PointNet", "OPT (CP), trained neurons"),
         Check(
             "few-shot, accuracy: OPT (CP) above baseline",
             "accuracy",
@@ -86,9 +86,9 @@ CLAIM = Claim(
             published=(63.27, 62.53),
         ),
     ),
-    picture=bars([("accuracy", "accuracy (%)")]),
+    picture=make_bar_picture([("accuracy", "accuracy (%)")]),
     caption="Accuracy, of episodes for few-shot; means over seeds with their standard errors.",
     seeds=10,
     fewer={"PointNet/*": 5, "few-shot/*": 5},
-    tuning=Tuning((rates(0.3, 1, 3),), _short),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3),), _shorten),
 )

@@ -15,9 +15,9 @@ from hypersphere.training import Adversarial, Config, CosineRate, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import bars
-from ..training_run import experiment_in
-from ..tuning import Tuning, rates
+from ..claim_pictures import make_bar_picture
+from ..training_run import open_experiment
+from ..tuning import Tuning, make_rate_axis
 
 OPERATORS: dict[str, Call | None] = {
     "convolution": None,
@@ -25,32 +25,32 @@ OPERATORS: dict[str, Call | None] = {
     "BallConv": call(Operator, magnitude=call(magnitudes.Ball), angular=call(Cosine)),
     "TanhConv": call(Operator, magnitude=call(magnitudes.Tanh), angular=call(Cosine)),
 }
-ELSEWHERE = 1000  # added to a seed: the network whose attacks are carried over has another start and other batches
+ATTACKER_SEED_OFFSET = 1000  # the attacker of transferred attacks has another initialization and other batches
 NATURAL = {"SphereConv": (43.64, 8.89), "BallConv": (50.47, 7.74), "TanhConv": (52.60, 10.18)}
 TRAINED = {"SphereConv": (85.98, 35.07), "BallConv": (82.20, 17.38), "TanhConv": (81.46, 19.86)}
 BLACK = {"SphereConv": (56.71, 43.10), "BallConv": (49.50, 27.48), "TanhConv": (50.61, 29.06)}
 
 
-def withstood(
+def measure_robustness(
     experiment: Any, folder: pathlib.Path, rate: float, images: int = 512, checked: int = 64
 ) -> dict[str, float]:
-    """Accuracy under white-box and black-box FGSM and BIM, and on fewer images DeepFool and what suggests masked gradients.
+    """Measure accuracy under white-box and black-box FGSM and BIM; on fewer images, DeepFool and signs of masked gradients.
 
-    Black-box attacks are made on a naturally trained convolution of the same architecture, started elsewhere (C.1.3) and trained
-    at ``rate`` whatever the arm's own is; it is trained once for each seed, in a folder beside the arms'.
+    Black-box attacks are computed on a naturally trained convolution of the same architecture with another initialization (C.1.3) and
+    the learning rate ``rate``. It is trained once per seed, in a folder beside those of the arms.
     """
     task, config = experiment.task, experiment.config
     plain = replace(
         config,
         {"task.attacked": 0.0, "backbone.operator": None, "optimizer.lr": rate},
         name="attacker",
-        seed=config.seed + ELSEWHERE,
+        seed=config.seed + ATTACKER_SEED_OFFSET,
     )
-    place = folder.parents[2] / "attacker" / str(config.seed)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    attacker = experiment_in(place, plain)
+    attacker_folder = folder.parents[2] / "attacker" / str(config.seed)
+    attacker_folder.parent.mkdir(parents=True, exist_ok=True)
+    attacker = open_experiment(attacker_folder, plain)
     attacker.run()
-    own, other = (part.attacked_network().eval() for part in (task, cast(Adversarial, attacker.task)))
+    own, other = (part.build_pixel_network().eval() for part in (task, cast(Adversarial, attacker.task)))
     raw, labels = task.measured_samples.batch(torch.arange(images))
     x, epsilon, steps = task.pixels(raw), task.epsilon, (task.step_size, task.iterations)
     made = {
@@ -60,22 +60,22 @@ def withstood(
         "black_fgsm": fgsm(other, x, labels, epsilon),
         "black_bim": bim(other, x, labels, epsilon, *steps),
     }
-    found = {f"{name}_accuracy": 100 * accuracy(own, changed, labels) for name, changed in made.items()}
+    found = {f"{name}_accuracy": 100 * compute_accuracy(own, changed, labels) for name, changed in made.items()}
     options: dict[str, Any] = {"epsilon": epsilon, "step": steps[0], "iterations": steps[1], "deepfool_steps": 5}
     report = robustness(own, x[:checked], labels[:checked], **options)
     found |= {"no_gradient": 100 * report.no_gradient, "masking": float(len(report.findings))}
     return found | {"deepfool": report.strengths["DeepFool ℓ2"].median().item()}
 
 
-def accuracy(network: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """The share of images that a network answers right."""
+def compute_accuracy(network: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """Return the share of images that a network classifies correctly."""
     with torch.no_grad():
         right = [network(x).argmax(1) == y for x, y in zip(images.split(256), labels.split(256), strict=True)]
     return torch.cat(right).double().mean().item()
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """CNN-9 of table C.1 for attacks, each operator in every hidden layer, naturally trained and trained against FGSM."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of CNN-9 (table C.1) for attacks with each operator, naturally trained and trained against FGSM."""
     base = adversarial_cifar10(size)
     if size == "laptop":
         base = replace(
@@ -83,7 +83,7 @@ def arms(size: Size) -> dict[str, Arm]:
             {
                 "task.epsilon": 2 / 255,
                 "task.step": 0.5 / 255,
-                "task.attacked_images": 1,  # ``withstood`` attacks 512 at the end
+                "task.attacked_images": 1,  # ``measure_robustness`` attacks 512 at the end
                 "backbone.width": 0.5,
                 "backbone.feature_dim": None,
             },
@@ -99,22 +99,22 @@ def arms(size: Size) -> dict[str, Arm]:
         )
     assert isinstance(base.optimizer, Call)
     rate = base.optimizer.get("lr")
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for group, weight in (("natural", 0.0), ("FGSM-trained", 0.5)):
         for name, operator in OPERATORS.items():
             config = replace(base, {"task.attacked": weight, "backbone.operator": operator})
-            found[f"{group}/{name}"] = Training(config, (call(withstood, rate=rate),))
-    return found
+            arms[f"{group}/{name}"] = Training(config, (call(measure_robustness, rate=rate),))
+    return arms
 
 
-def natural(config: Config) -> Config:
-    """The run by which a rate is chosen: the whole run, naturally trained; FGSM-trained networks take the same rate."""
+def make_natural_config(config: Config) -> Config:
+    """Return a tuning run: the whole run, naturally trained. FGSM-trained networks use the same learning rate."""
     if config.task.target is not Adversarial:
         return config
     return replace(config, {"task.attacked": 0.0, "task.attacked_images": 1})
 
 
-def _above(group: str, name: str, attack: str, published: tuple[float, float]) -> Check:
+def _make_check(group: str, name: str, attack: str, published: tuple[float, float]) -> Check:
     what = {"fgsm": "FGSM", "bim": "BIM", "black_fgsm": "black-box FGSM", "black_bim": "black-box BIM"}[attack]
     arm, than = f"{group}/{name}", f"{group}/convolution"
     return Check(f"{group}, {what}: {name} above the convolution", f"{attack}_accuracy", arm, than, published=published)
@@ -141,7 +141,7 @@ CLAIM = Claim(
             {"convolution": "50.90, 36.22", **{name: f"{a}, {b}" for name, (a, b) in BLACK.items()}},
         ),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("backbone.operator", "backbone.operator.*"),
     metrics={
         "accuracy": "accuracy (%)",
@@ -154,10 +154,10 @@ CLAIM = Claim(
         "masking": "signs of masking",
     },
     checks=(
-        *(_above("natural", name, "fgsm", (values[0], 18.82)) for name, values in NATURAL.items()),
-        *(_above("FGSM-trained", name, "bim", (values[1], 7.96)) for name, values in TRAINED.items()),
-        _above("natural", "SphereConv", "black_fgsm", (56.71, 50.90)),
-        _above("natural", "SphereConv", "black_bim", (43.10, 36.22)),
+        *(_make_check("natural", name, "fgsm", (values[0], 18.82)) for name, values in NATURAL.items()),
+        *(_make_check("FGSM-trained", name, "bim", (values[1], 7.96)) for name, values in TRAINED.items()),
+        _make_check("natural", "SphereConv", "black_fgsm", (56.71, 50.90)),
+        _make_check("natural", "SphereConv", "black_bim", (43.10, 36.22)),
         *(
             Check(f"natural, DeepFool: {name} needs more than the convolution", "deepfool", f"natural/{name}", "natural/convolution")
             for name in NATURAL
@@ -167,8 +167,8 @@ CLAIM = Claim(
             for name in NATURAL
         ),
     ),
-    picture=bars([("accuracy", "accuracy (%)"), ("fgsm_accuracy", "under FGSM (%)"), ("bim_accuracy", "under BIM (%)")]),
+    picture=make_bar_picture([("accuracy", "accuracy (%)"), ("fgsm_accuracy", "under FGSM (%)"), ("bim_accuracy", "under BIM (%)")]),
     caption="Accuracy without an attack, under FGSM and under BIM, means over seeds with their standard errors.",
-    tuning=Tuning((rates(1 / 3, 1, 3),), natural),
+    tuning=Tuning((make_rate_axis(1 / 3, 1, 3),), make_natural_config),
     seeds=5,
 )  # fmt: skip

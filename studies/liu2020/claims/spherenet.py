@@ -1,4 +1,4 @@
-"""Claim: operators that look at the angle learn at least as well as the convolution, and sooner (tables 3.1–3.3; figure 3.3)."""
+"""Claim: SphereConv learns at least as well as the convolution, and sooner (tables 3.1–3.3; figure 3.3)."""
 
 from typing import Any
 
@@ -12,13 +12,14 @@ from hypersphere.objectives import ASoftmax, GASoftmax, Softmax
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter2 import CIFAR_LAMBDA
 from hypersphere.recipes.chapter3 import spherenet_cifar10
-from hypersphere.recipes.recipe_book import MIRROR, adam
-from hypersphere.training import Config, CosineRate, Selection, replace
+from hypersphere.recipes.recipe_book import adam
+from hypersphere.training import Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
-from ..claim_pictures import curves
-from ..tuning import Tuning, rates, shorter
+from ..claim_pictures import make_curve_picture
+from ..tuning import Tuning, divide_steps, make_rate_axis
+from .small_images import SMALL_IMAGES
 
 SPHERE = call(magnitudes.Sphere)
 OPERATORS: dict[str, Call | None] = {
@@ -45,8 +46,8 @@ ACCURACY = {
 }
 
 
-def curvatures(experiment: Any) -> dict[str, float]:
-    """Where the learned k of all filters lie: the tenth, the half and nine tenths of them are below; nothing where none is learned."""
+def measure_curvatures(experiment: Any) -> dict[str, float]:
+    """Return the 10 %, 50 % and 90 % quantiles of the learned k of all filters; nothing if no k is learned."""
     found = [
         m.k.detach().flatten() for m in experiment.task.modules() if isinstance(m, Sigmoid) and m.log_k is not None
     ]
@@ -56,26 +57,22 @@ def curvatures(experiment: Any) -> dict[str, float]:
     return {"k_low": low, "k_middle": middle, "k_high": high}
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """CNN-9 of table B.1 with each operator in every hidden layer; without ReLU; without BN; under A- and GA-Softmax; and CNN-45."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return arms of CNN-9 (table B.1) with each operator; also without ReLU, without BN, with A- and GA-Softmax; and of CNN-45."""
     if size == "paper":
         base = replace(spherenet_cifar10(size), {"backbone.operator": None}, head=call(Softmax), energy=None)
     else:
-        base = Config(
+        base = replace(
+            SMALL_IMAGES,
             steps=1500,
             evaluate_every=375,
             checkpoint_every=375,
-            channels_last=True,
-            batch_size=64,
             data=call(CIFAR10),
             samples=Selection(measured=4000, per_class=500),
-            size=16,
-            augment=MIRROR,
             backbone=call(cnn9, table="B.1", width=0.25),
             optimizer=adam(0.001),
-            schedule=call(CosineRate),
         )
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for group, (names, changes) in GROUPS.items():
         if "head" in changes and size == "laptop":
             changes = {"head": changes["head"].replace(annealing=CIFAR_LAMBDA.replace(rate=12e-5))}
@@ -84,11 +81,11 @@ def arms(size: Size) -> dict[str, Arm]:
         model = call(cnn45, **base.backbone.arguments) if group == "CNN-45" else base.backbone
         for name in names:
             config = replace(replace(base, backbone=model), {"backbone.operator": OPERATORS[name]}, **changes)
-            found[f"{group}/{name}"] = Training(config, (call(curvatures),))
-    return found
+            arms[f"{group}/{name}"] = Training(config, (call(measure_curvatures),))
+    return arms
 
 
-def _beats(group: str, name: str, metric: str = "accuracy") -> Check:
+def _make_check(group: str, name: str, metric: str = "accuracy") -> Check:
     what = {"accuracy": "accuracy", "early": "accuracy after a quarter of the steps"}[metric]
     known = ACCURACY.get(group, {})
     published = (known[name], known["convolution"]) if metric == "accuracy" and name in known else None
@@ -107,30 +104,30 @@ CLAIM = Claim(
         Published("3.3", "accuracy (%) of CNN-18 on CIFAR-10 without ReLU", ACCURACY["no ReLU"]),
         Published("3.2", "accuracy (%) of CNN-45", ACCURACY["CNN-45"]),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("backbone.operator", "backbone.operator.*"),
     metrics={
         "accuracy": "test accuracy (%)",
         "early": "after a quarter of the steps (%)",
-        "k_low": "a tenth of the learned k below",
-        "k_middle": "half of them below",
-        "k_high": "nine tenths below",
+        "k_low": "10 % quantile of the learned k",
+        "k_middle": "median of the learned k",
+        "k_high": "90 % quantile of the learned k",
     },
     checks=(
-        *(_beats("softmax", name) for name in list(OPERATORS)[1:]),
-        _beats("softmax", "cosine", "early"),
-        *(_beats("no ReLU", name) for name in ("linear", "cosine", "sigmoid (0.3)")),
-        _beats("no BN", "cosine"),
-        _beats("A-Softmax", "cosine"),
-        _beats("GA-Softmax", "cosine"),
-        _beats("CNN-45", "cosine"),
+        *(_make_check("softmax", name) for name in list(OPERATORS)[1:]),
+        _make_check("softmax", "cosine", "early"),
+        *(_make_check("no ReLU", name) for name in ("linear", "cosine", "sigmoid (0.3)")),
+        _make_check("no BN", "cosine"),
+        _make_check("A-Softmax", "cosine"),
+        _make_check("GA-Softmax", "cosine"),
+        _make_check("CNN-45", "cosine"),
     ),
-    picture=curves(
+    picture=make_curve_picture(
         [
             ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in GROUPS[group][0]])
             for group in ("softmax", "no ReLU", "CNN-45")
         ]
     ),
     caption="Test accuracy over training, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3),), shorter(4)),
+    tuning=Tuning((make_rate_axis(0.3, 1, 3),), divide_steps(4)),
 )

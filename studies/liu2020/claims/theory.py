@@ -1,29 +1,39 @@
-"""Claim: what Liu (2020) proves, and the two pictures it starts from, as numbers (lemmas 1, 2, 14, 15; theorems 2–4; figure 1.1)."""
+"""Claim: lemmas 1, 2, 14 and 15, theorems 2–4, figure 1.1 and the Fourier example of the poster, as numbers."""
 
 from hypersphere.config import call
 
 from ..arms import Arm, Computation
 from ..claim import Check, Claim, Published, Size, read_text
-from .theory_images import autoencoder, fourier
-from .theory_numbers import angle_kept, conditioning, energy_growth, holes, neuron_spread, turned
-from .theory_pictures import theory_picture
+from .theory_images import reconstruct_from_code, reconstruct_from_spectrum
+from .theory_numbers import (
+    fit_condition_exponent,
+    fit_energy_exponent,
+    measure_angle_bounds,
+    measure_energy_change,
+    measure_holes,
+    measure_neuron_spread,
+)
+from .theory_pictures import draw_theory
 
 SCALED = ("product", "cosine", "cosine, lengths kept")
 METHODS = ("gram_schmidt", "householder", "lowdin", "cayley", "exponential")
 
 
-def arms(size: Size) -> dict[str, Arm]:
-    """One computation each; both sizes are the same, since nothing here is smaller than the text's."""
+def make_arms(size: Size) -> dict[str, Arm]:
+    """Return one computation per statement; both sizes are equal."""
     spread = ("least energy", "random", "shifted")
     return {
-        **{f"conditioning/{name}": Computation(call(conditioning, operator=name)) for name in SCALED},
-        **{f"growth/s = {s:g}": Computation(call(energy_growth, s=s)) for s in (1.0, 2.0, 4.0)},
-        **{f"projection/theorem {t}, k = {k}": Computation(call(angle_kept, theorem=t, k=k)) for t in (3, 4) for k in (30, 100, 200)},
-        **{f"neurons/{name}": Computation(call(neuron_spread, neurons=name)) for name in spread},
-        **{f"holes/p = {p:g}": Computation(call(holes, p=p)) for p in (1.0, 2.0)},
-        **{f"rotation/{method}": Computation(call(turned, method=method)) for method in (*METHODS, "unconstrained")},
-        **{f"autoencoder/{keep}": Computation(call(autoencoder, keep=keep), "CIFAR10") for keep in ("product", "angle", "norm")},
-        **{f"Fourier/{keep}": Computation(call(fourier, keep=keep), "CIFAR10") for keep in ("phase", "magnitude")},
+        **{f"conditioning/{name}": Computation(call(fit_condition_exponent, operator=name)) for name in SCALED},
+        **{f"growth/s = {s:g}": Computation(call(fit_energy_exponent, s=s)) for s in (1.0, 2.0, 4.0)},
+        **{
+            f"projection/theorem {t}, k = {k}": Computation(call(measure_angle_bounds, theorem=t, k=k))
+            for t in (3, 4) for k in (30, 100, 200)
+        },
+        **{f"neurons/{name}": Computation(call(measure_neuron_spread, neurons=name)) for name in spread},
+        **{f"holes/p = {p:g}": Computation(call(measure_holes, p=p)) for p in (1.0, 2.0)},
+        **{f"rotation/{method}": Computation(call(measure_energy_change, method=method)) for method in (*METHODS, "unconstrained")},
+        **{f"autoencoder/{keep}": Computation(call(reconstruct_from_code, keep=keep), "CIFAR10") for keep in ("product", "angle", "norm")},
+        **{f"Fourier/{keep}": Computation(call(reconstruct_from_spectrum, keep=keep), "CIFAR10") for keep in ("phase", "magnitude")},
     }  # fmt: skip
 
 
@@ -39,12 +49,12 @@ CLAIM = Claim(
         Published("figure 1.1", "reconstruction", {"angle": "very well", "norm": "nothing meaningful"}),
         Published("poster", "Fourier transform", {"phase": "recognisable", "magnitude": "not recognisable"}),
     ),
-    arms=arms,
+    arms=make_arms,
     about=("function*",),
     metrics={
         "exponent": "exponent",
         "exponent_gap": "distance from the stated exponent",
-        "frequency": "how often the bounds hold",
+        "frequency": "share of draws within the bounds",
         "stated": "stated probability",
         "discrepancy": "L₂(W)",
         "least_singular": "least singular value / √n",
@@ -57,7 +67,7 @@ CLAIM = Claim(
     checks=(
         Check("lemma 1: condition grows at least as c²", "exponent", "conditioning/product", 2.0),
         Check("lemma 2: condition of cosines grows less", "exponent", "conditioning/cosine", "conditioning/product", False),
-        Check("lemma 2: and as no power of c (exponent below 0.001)", "exponent", "conditioning/cosine", 0.001, False),
+        Check("lemma 2: condition of cosines is constant (exponent below 0.001)", "exponent", "conditioning/cosine", 0.001, False),
         Check("theorem 2, s = 1: exponent within 0.15 of 2", "exponent_gap", "growth/s = 1", 0.15, False),
         Check("theorem 2, s = 2: exponent within 0.15 of 2", "exponent_gap", "growth/s = 2", 0.15, False),
         Check("theorem 2, s = 4: exponent within 0.15 of 3", "exponent_gap", "growth/s = 4", 0.15, False),
@@ -76,8 +86,8 @@ CLAIM = Claim(
         Check("Fourier: phases keep edges better than magnitudes", "edges", "Fourier/phase", "Fourier/magnitude"),
         Check("Fourier: phases keep pixels better than magnitudes", "correlation", "Fourier/phase", "Fourier/magnitude"),
     ),
-    picture=theory_picture,
-    caption="Condition of a layer against the scale c (lemmas 1 and 2), least energy against N (theorem 2), and images that are left of "
-    "their spectra and codes (first seed).",
+    picture=draw_theory,
+    caption="Condition number of a layer over the scale c (lemmas 1 and 2), least energy over N (theorem 2), and images reconstructed from "
+    "parts of their spectra and codes (first seed).",
     seeds=5,
 )  # fmt: skip

@@ -25,11 +25,12 @@ from ..arms import Row
 Scaled = Literal["product", "cosine", "cosine, lengths kept"]
 
 
-def conditioning(operator: Scaled, seed: int, rows: int = 6, columns: int = 5, rank: int = 3) -> Row:
-    """Exponent a of κ(∇²G(cU, V/c)) ~ c^a over c = 1 … 16, at a global optimum F = UVᵀ (lemmas 1 and 2).
+def fit_condition_exponent(operator: Scaled, seed: int, rows: int = 6, columns: int = 5, rank: int = 3) -> Row:
+    """Fit the exponent a of κ(∇²G(cU, V/c)) ~ c^a over c = 1 … 16, at a global optimum F = UVᵀ (lemmas 1 and 2).
 
-    κ is the largest eigenvalue of the Hessian over the least that is not 0. Lemma 1: a ≥ 2 for the inner product. Lemma 2: a = 0
-    for the cosine, as its proof has it with U and V normalized after each step; ``"cosine, lengths kept"`` leaves that out.
+    κ is the largest eigenvalue of the Hessian divided by the smallest one that is not 0. Lemma 1: a ≥ 2 for the inner product.
+    Lemma 2: a = 0 for the cosine, if U and V are normalized after each step, as in its proof; ``"cosine, lengths kept"`` does not
+    normalize them.
     """
     generator = torch.Generator().manual_seed(seed)
     u, v = (uniform(n, rank, dtype=torch.float64, generator=generator) for n in (rows, columns))
@@ -39,14 +40,14 @@ def conditioning(operator: Scaled, seed: int, rows: int = 6, columns: int = 5, r
         pair = (c * u, v / c)
         if operator == "cosine":
             pair = (normalize(pair[0]), normalize(pair[1]))
-        kappas.append(_condition(_hessian(magnitude, *pair, u @ v.T)))
+        kappas.append(_compute_condition(_compute_hessian(magnitude, *pair, u @ v.T)))
     logs = torch.tensor(kappas, dtype=torch.float64).log()
-    metrics = {"exponent": _slope(torch.tensor(scales, dtype=torch.float64).log(), logs), "condition": kappas[0]}
+    metrics = {"exponent": _fit_slope(torch.tensor(scales, dtype=torch.float64).log(), logs), "condition": kappas[0]}
     return {"metrics": metrics, "curve": {"step": scales, "condition": kappas}}
 
 
-def energy_growth(s: float, seed: int, dim: int = 3, largest: int = 128) -> Row:
-    """Exponent a of the least energy ε(N) ~ N^a (ε/log N for s = d) on S^d, d = dim − 1, and how far ε is from its limit.
+def fit_energy_exponent(s: float, seed: int, dim: int = 3, largest: int = 128) -> Row:
+    """Fit the exponent a of the least energy ε(N) ~ N^a (ε/log N for s = d) on S^d, d = dim − 1.
 
     Theorem 2: a = 2 for s ≤ d, 1 + s/d beyond. The exponent is that of the largest two N. For s < d the limit is I_s·N², with
     I_s = 2^{1−s}/(2 − s) on S²; for s = d it is N²·log N·Γ((d+1)/2)/(d·√π·Γ(d/2)).
@@ -59,13 +60,13 @@ def energy_growth(s: float, seed: int, dim: int = 3, largest: int = 128) -> Row:
     return {"metrics": metrics, "curve": {"step": [float(n) for n in numbers], "energy": energies}}
 
 
-def angle_kept(
+def measure_angle_bounds(
     theorem: Literal[3, 4], k: int, seed: int, epsilon: float = 0.5, dim: int = 200, draws: int = 2000
 ) -> Row:
-    """How often the bounds on cos θ(Pw₁, Pw₂) hold over random P, beside the probability that theorem 3 or 4 states.
+    """Measure how often the bounds on cos θ(Pw₁, Pw₂) hold for random P, and compute the probability of theorem 3 or 4.
 
-    The pair of vectors is drawn with a positive inner product, as theorem 4 asks. ``margin`` is the frequency minus the stated
-    probability; a negative probability states nothing and counts as 0.
+    The two vectors have a positive inner product, as theorem 4 requires. ``margin`` is the frequency minus the stated probability;
+    a negative probability counts as 0.
     """
     generator = torch.Generator().manual_seed(seed)
     pair = torch.randn(2, dim, generator=generator, dtype=torch.float64)
@@ -87,13 +88,13 @@ def angle_kept(
     return {"metrics": metrics}
 
 
-def neuron_spread(
+def measure_neuron_spread(
     neurons: Literal["least energy", "random", "shifted"], seed: int, count: int = 400, dim: int = 8, samples: int = 60
 ) -> Row:
-    """L₂(W) of lemma 14, the least singular value of D (F.30) over √n, and the energy, for three ways to place neurons.
+    """Measure L₂(W) of lemma 14, the least singular value of D (F.30) over √n, and the energy, for three placements of neurons.
 
     D has the columns σ'(w_iᵀx_j)·x_j for a ReLU network with one hidden layer and m samples on the sphere. Lemma 14: the smaller
-    L₂(W), the larger the bound below on s_m(D). ``"shifted"`` adds 0.5 to every entry, as table 7.2 does with its means.
+    L₂(W), the larger the lower bound of s_m(D). ``"shifted"`` adds 0.5 to every entry, like the means of table 7.2.
     """
     generator = torch.Generator().manual_seed(seed)
     w = torch.randn(count, dim, generator=generator, dtype=torch.float64)
@@ -112,15 +113,15 @@ def neuron_spread(
     return {"metrics": metrics}
 
 
-def holes(p: float, seed: int, n: int = 2000, d: int = 2) -> Row:
-    """Σρ_i^p over the holes of n random neurons on S^d, divided by what lemma 15 expects: ``ratio`` tends to 1."""
+def measure_holes(p: float, seed: int, n: int = 2000, d: int = 2) -> Row:
+    """Divide Σρ_i^p over the holes of n random neurons on S^d by its expectation (lemma 15); the ratio tends to 1."""
     w = uniform(n, d + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     ratio = hole_moment(w, p).item() / expected_hole_moment(n, d, p)
     return {"metrics": {"ratio": ratio, "ratio_gap": 100 * abs(ratio - 1)}}
 
 
-def turned(method: Method, seed: int, neurons: int = 64, dim: int = 96) -> Row:
-    """Change of the energy, in percent, when neurons v_i become R·v_i (7.2); R is made of a random matrix by ``method``."""
+def measure_energy_change(method: Method, seed: int, neurons: int = 64, dim: int = 96) -> Row:
+    """Return the change of the energy in percent if neurons v_i become R·v_i (7.2); ``method`` computes R from a random matrix."""
     generator = torch.Generator().manual_seed(seed)
     v = torch.randn(neurons, dim, generator=generator)
     free = torch.randn(dim, dim, generator=generator) / math.sqrt(dim)
@@ -129,13 +130,13 @@ def turned(method: Method, seed: int, neurons: int = 64, dim: int = 96) -> Row:
     return {"metrics": {"energy_drift": 100 * abs(after - before) / before}}
 
 
-def _hessian(
+def _compute_hessian(
     magnitude: magnitudes.Magnitude,
     u: Float[Tensor, "rows rank"],
     v: Float[Tensor, "columns rank"],
     target: Float[Tensor, "rows columns"],
 ) -> Float[Tensor, "entries entries"]:
-    """∇² of ½‖F − f(U, V)‖² in all entries of U and V, f being the operator between rows."""
+    """Return ∇² of ½‖F − f(U, V)‖² in all entries of U and V, where f is the operator between rows."""
     size = u.numel()
 
     def loss(flat: Tensor) -> Tensor:
@@ -146,10 +147,10 @@ def _hessian(
     return found
 
 
-def _condition(matrix: Float[Tensor, "n n"]) -> float:
+def _compute_condition(matrix: Float[Tensor, "n n"]) -> float:
     values = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
     return (values[-1] / values[values > 1e-9 * values[-1]][0]).item()
 
 
-def _slope(x: Float[Tensor, "n"], y: Float[Tensor, "n"]) -> float:
+def _fit_slope(x: Float[Tensor, "n"], y: Float[Tensor, "n"]) -> float:
     return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()

@@ -1,4 +1,4 @@
-"""The picture of the theory's claim: condition and energy as curves, images that are left of their spectra and codes."""
+"""The picture of the theory claim: condition number and energy as curves, and reconstructed images."""
 
 import base64
 import io
@@ -10,8 +10,8 @@ from hypersphere.plots import color, tidy
 
 from ..arms import Row
 
-SHOWN = 4  # images of each line
-KEPT = {
+IMAGES_PER_LINE = 4
+LABELS = {
     "Fourier/phase": "phase kept",
     "Fourier/magnitude": "magnitude kept",
     "autoencoder/product": "whole code",
@@ -20,17 +20,17 @@ KEPT = {
 }
 
 
-def theory_picture(rows: Sequence[Row]) -> Any:
-    """Two panels of curves above the images that are there."""
+def draw_theory(rows: Sequence[Row]) -> Any:
+    """Draw two panels of curves above the recorded images."""
     figure = require("matplotlib.figure").Figure(figsize=(9.0, 6.6), layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.2))
-    _curves(upper.add_subplot(1, 2, 1), rows, "conditioning/", "condition", "scale c", "condition of the Hessian")
-    _curves(upper.add_subplot(1, 2, 2), rows, "growth/", "energy", "points N", "least energy found")
-    _images(lower, {row["arm"]: row["images"] for row in rows if "images" in row})
+    _draw_curves(upper.add_subplot(1, 2, 1), rows, "conditioning/", "condition", "scale c", "condition of the Hessian")
+    _draw_curves(upper.add_subplot(1, 2, 2), rows, "growth/", "energy", "points N", "least energy found")
+    _draw_images(lower, {row["arm"]: row["images"] for row in rows if "images" in row})
     return figure
 
 
-def _curves(ax: Any, rows: Sequence[Row], group: str, key: str, xlabel: str, ylabel: str) -> None:
+def _draw_curves(ax: Any, rows: Sequence[Row], group: str, key: str, xlabel: str, ylabel: str) -> None:
     arms = dict.fromkeys(row["arm"] for row in rows if row["arm"].startswith(group))
     for number, arm in enumerate(arms):
         for row in (row for row in rows if row["arm"] == arm):
@@ -43,22 +43,24 @@ def _curves(ax: Any, rows: Sequence[Row], group: str, key: str, xlabel: str, yla
     tidy(ax, xlabel=xlabel, ylabel=ylabel, legend=bool(ax.get_lines()))
 
 
-def _images(figure: Any, images: dict[str, dict[str, list[str]]]) -> None:
-    """Two blocks side by side: what is given, then a line for each thing that was kept."""
-    blocks = [[arm for arm in KEPT if arm in images and arm.startswith(kind)] for kind in ("Fourier/", "autoencoder/")]
+def _draw_images(figure: Any, images: dict[str, dict[str, list[str]]]) -> None:
+    """Draw two blocks side by side: the original images, then one line per reconstruction."""
+    blocks = [
+        [arm for arm in LABELS if arm in images and arm.startswith(kind)] for kind in ("Fourier/", "autoencoder/")
+    ]
     for block, arms in zip(figure.subfigures(1, 2), blocks, strict=True):
         if not arms:
             continue
-        lines = [("given", images[arms[0]]["given"]), *((KEPT[arm], images[arm]["made"]) for arm in arms)]
+        lines = [("original", images[arms[0]]["given"]), *((LABELS[arm], images[arm]["made"]) for arm in arms)]
         for i, (label, pictures) in enumerate(lines):
-            for j, picture in enumerate(pictures[:SHOWN]):
-                ax = block.add_subplot(len(lines), SHOWN, 1 + i * SHOWN + j)
-                ax.imshow(_pixels(picture), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            for j, picture in enumerate(pictures[:IMAGES_PER_LINE]):
+                ax = block.add_subplot(len(lines), IMAGES_PER_LINE, 1 + i * IMAGES_PER_LINE + j)
+                ax.imshow(_decode_png(picture), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
                 ax.set(xticks=[], yticks=[])
                 if j == 0:
                     ax.set_ylabel(label.replace(" ", "\n", 1), fontsize=7, rotation=0, ha="right", va="center")
 
 
-def _pixels(text: str) -> Any:
+def _decode_png(text: str) -> Any:
     image = require("PIL.Image").open(io.BytesIO(base64.b64decode(text)))
     return require("numpy").asarray(image)

@@ -26,13 +26,13 @@ class ClaimContract:
         alone = all(isinstance(check.than, float) for check in self.claim.checks)  # beside published numbers only
         assert len(self.claim.arms(size)) >= (1 if alone else 2)
         assert all(to_json(from_json(to_json(config))) == to_json(config) for config in self.configs(size).values())
-        settings = [str(arm.setting()) for arm in self.claim.arms(size).values()]
+        settings = [str(arm.list_settings()) for arm in self.claim.arms(size).values()]
         assert len(set(settings)) == len(settings)
 
     @pytest.mark.parametrize("size", SIZES)
     def test_compared_arms_differ_only_in_what_the_claim_is_about(self, size):
-        assert self.claim.unfair(size) == {}
-        assert all(self.claim.compared(size).values())
+        assert self.claim.find_unfair_settings(size) == {}
+        assert all(self.claim.compare_arms(size).values())
 
     def test_arms_have_the_same_budget_within_a_group(self):
         for size in SIZES:
@@ -72,7 +72,7 @@ class ClaimContract:
         tuning = self.claim.tuning
         assert (tuning is None) == (not self.configs())
         for config in self.configs().values():
-            assert tuning.short(config).steps <= config.steps
+            assert tuning.shorten(config).steps <= config.steps
             axes = {axis.name: axis for axis in tuning.axes if axis.applies(config)}
             penalised = config.energy is not None
             assert set(axes) == {"lr"} | ({"weight"} if penalised else set()) | (

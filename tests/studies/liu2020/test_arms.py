@@ -6,7 +6,7 @@ import torch
 from hypersphere.config import call
 from hypersphere.objectives import LSoftmax
 from hypersphere.training import replace
-from studies.liu2020 import Computation, Training, differing
+from studies.liu2020 import Computation, Training, compare_settings
 
 from .tiny import arms
 
@@ -24,7 +24,7 @@ def noted(experiment, folder, extra: float = 1.0):
 
 def test_a_computation_is_a_function_of_its_seed(tmp_path):
     arm = Computation(call(drawn, size=4), "noise")
-    rows = [arm.row(seed, tmp_path, threads=1) for seed in (0, 1, 0)]
+    rows = [arm.make_row(seed, tmp_path, threads=1) for seed in (0, 1, 0)]
     assert rows[0]["metrics"] == rows[2]["metrics"] != rows[1]["metrics"]
     assert rows[0]["curve"]["step"] == [1]
     assert rows[0]["setting"]["function.size"] == 4
@@ -35,12 +35,12 @@ def test_a_computation_is_a_function_of_its_seed(tmp_path):
 
 
 def test_what_is_not_a_number_is_no_metric(tmp_path):
-    assert set(Computation(call(drawn, wild=True)).row(0, tmp_path)["metrics"]) == {"sum"}
+    assert set(Computation(call(drawn, wild=True)).make_row(0, tmp_path)["metrics"]) == {"sum"}
 
 
 def test_a_training_is_measured_by_its_task_and_further_measures(tmp_path):
     arm = Training(arms("laptop")["a/softmax"].config, (call(noted, extra=2.0),))
-    row = arm.row(1, tmp_path / "run", threads=1)
+    row = arm.make_row(1, tmp_path / "run", threads=1)
     assert row["metrics"]["extra"] == 2
     assert row["metrics"]["steps_done"] == 4
     assert row["metrics"]["there"] == 1
@@ -52,7 +52,7 @@ def test_a_training_is_measured_by_its_task_and_further_measures(tmp_path):
 
 def test_settings_are_chosen_without_the_test_set_and_the_further_measures():
     arm = Training(arms("laptop")["a/softmax"].config, (call(noted),))
-    held = arm.held_out(arm.config)
+    held = arm.with_validation(arm.config)
     assert held.config.samples.validation == 0.1
     assert held.measures == ()
 
@@ -60,10 +60,10 @@ def test_settings_are_chosen_without_the_test_set_and_the_further_measures():
 def test_arms_name_every_difference():
     plain = arms("laptop")["a/softmax"]
     other = Training(replace(plain.config, head=call(LSoftmax, m=3), steps=9))
-    found = differing(other, plain)
+    found = compare_settings(other, plain)
     assert {"head", "head.m", "steps"} <= set(found)
     assert found["head.m"] == (3, None)
-    assert differing(plain, plain) == {}
+    assert compare_settings(plain, plain) == {}
 
 
 def test_a_computation_of_unknown_arguments_is_refused():

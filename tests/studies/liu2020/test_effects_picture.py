@@ -1,17 +1,17 @@
-from studies.liu2020.effects_picture import COLORS, effects_picture
-from studies.liu2020.markdown_page import outcomes_of
-from studies.liu2020.rows import measured
+from studies.liu2020.effects_picture import COLORS, draw_effects
+from studies.liu2020.markdown_page import decide_outcomes
+from studies.liu2020.rows import group_metrics
 
 from .test_report import claim, rows
 
 
 def lines(found):
-    values = measured(found)
-    return [(check, outcome, check.effect(values)) for check, outcome in outcomes_of(claim(), values)]
+    values = group_metrics(found)
+    return [(check, outcome, check.compute_effect(values)) for check, outcome in decide_outcomes(claim(), values)]
 
 
 def test_every_measured_check_is_a_line_with_its_interval_and_the_published_change():
-    figure = effects_picture([(claim(), lines(rows())), (claim(), lines([]))])
+    figure = draw_effects([(claim(), lines(rows())), (claim(), lines([]))])
     (ax,) = figure.axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["margin above softmax", "not nothing"]
     drawn = [line for line in ax.get_lines() if line.get_color() == COLORS["holds"]]
@@ -23,4 +23,4 @@ def test_every_measured_check_is_a_line_with_its_interval_and_the_published_chan
 
 
 def test_nothing_measured_is_an_empty_picture():
-    assert effects_picture([(claim(), lines([]))]).axes == []
+    assert draw_effects([(claim(), lines([]))]).axes == []

@@ -1,4 +1,4 @@
-from studies.liu2020 import differing, get_claim
+from studies.liu2020 import compare_settings, get_claim
 from studies.liu2020.claims import full_size
 
 from .contracts import ClaimContract
@@ -11,7 +11,7 @@ class TestFullSize(ClaimContract):
         arms = self.claim.arms("laptop")
         for name, arm in arms.items():
             id, _, inner = name.partition(": ")
-            assert differing(get_claim(id).arms("laptop")[inner], arm) == {"size": (16, None)}
+            assert compare_settings(get_claim(id).arms("laptop")[inner], arm) == {"size": (16, None)}
         assert len(arms) == 2 * len(full_size.COMPARED)
 
     def test_checks_are_those_of_their_claims(self):

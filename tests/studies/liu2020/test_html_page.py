@@ -2,7 +2,7 @@
 
 from hypersphere.report.page_parts import Chart
 from studies.liu2020 import CLAIMS
-from studies.liu2020.html_page import claim_page, write_claim
+from studies.liu2020.html_page import make_claim_page, write_claim
 
 CLAIM = CLAIMS["mhe"]
 ROWS = [
@@ -18,7 +18,7 @@ ROWS = [
 
 
 def test_every_measure_has_a_chart_and_every_arm_a_point(tmp_path):
-    page = claim_page(CLAIM, ROWS, "python -m studies.liu2020 mhe")
+    page = make_claim_page(CLAIM, ROWS, "python -m studies.liu2020 mhe")
     charts = {b.key: b for section in page.sections for b in section.blocks if isinstance(b, Chart)}
     assert len(charts) == len(CLAIM.metrics) + 1
     arms = next(iter(charts.values())).traces[0]
@@ -28,4 +28,4 @@ def test_every_measure_has_a_chart_and_every_arm_a_point(tmp_path):
 
 
 def test_a_claim_without_runs_has_a_page():
-    assert [section.key for section in claim_page(CLAIM, []).sections] == ["result", "measured", "published"]
+    assert [section.key for section in make_claim_page(CLAIM, []).sections] == ["result", "measured", "published"]

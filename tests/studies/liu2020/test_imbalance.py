@@ -31,6 +31,6 @@ class TestImbalance(ClaimContract):
         small = replace(
             arm.config, {"backbone.width": 0.0625}, steps=2, evaluate_every=2, data=call(Digits), samples=samples
         )
-        metrics = arm.with_config(small).row(0, tmp_path / "run", threads=1)["metrics"]
+        metrics = arm.with_config(small).make_row(0, tmp_path / "run", threads=1)["metrics"]
         assert 0 <= metrics["rare_error"] <= 100
         assert 0 <= metrics["rare_angle"] <= torch.pi

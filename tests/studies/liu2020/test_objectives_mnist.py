@@ -22,7 +22,7 @@ class TestObjectivesMnist(ClaimContract):
         assert abs(ends[0] - ends[1]) < 1e-9 * ends[1] + 1e-12
 
     def test_table_a_1_takes_away_one_thing_at_a_time(self):
-        found = {pair: set(keys) for pair, keys in self.claim.compared().items() if pair[0].startswith("A.1/")}
+        found = {pair: set(keys) for pair, keys in self.claim.compare_arms().items() if pair[0].startswith("A.1/")}
         assert found["A.1/B: bias", "A.1/A: ReLU, bias"] == {"backbone.last_activation"}
         assert found["A.1/C: softmax without bias", "A.1/B: bias"] == {"head.bias"}
         assert found["A.1/F: A-Softmax m = 3", "A.1/E: A-Softmax m = 2"] == {"head.m"}

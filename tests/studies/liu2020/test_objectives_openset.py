@@ -35,7 +35,7 @@ def test_more_distractors_make_identification_no_easier(monkeypatch):
         measured_samples=InMemory(features, labels, tuple(map(str, range(80)))), embed=lambda _: features
     )
     monkeypatch.setattr(objectives_openset, "DISTRACTORS", (0, 20))
-    found = objectives_openset.among_distractors(SimpleNamespace(task=task))
+    found = objectives_openset.identify_among_distractors(SimpleNamespace(task=task))
     unit = torch.nn.functional.normalize(features.double(), dim=1)
     for count in (0, 20):
         gallery = unit[::3][: 60 + count]

@@ -57,7 +57,7 @@ def test_runs_agree_with_a_loop():
     of = [torch.nonzero(samples.labels == c).flatten() for c in range(len(classes))]
     wrong = []
     for drawer in range(20):
-        for further in one_shot.FURTHER:
+        for further in one_shot.DRAWER_OFFSETS:
             for c in range(len(classes)):
                 query = unit[of[c][(drawer + further) % 20]]
                 scores = [float(query @ unit[of[other][drawer]]) for other in range(len(classes))]

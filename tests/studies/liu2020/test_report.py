@@ -3,8 +3,8 @@ import json
 import pytest
 
 from studies.liu2020 import CLAIMS, get_claim, report
-from studies.liu2020.rows import FOLDER, append_row, recorded, superseded
-from studies.liu2020.runner import missing
+from studies.liu2020.rows import FOLDER, append_row, select_rows, select_superseded_rows
+from studies.liu2020.runner import count_missing
 
 from .tiny import claim
 
@@ -16,7 +16,7 @@ def rows(gap=10.0, seeds=3):
         for arm, start in (("a/softmax", 50.0), ("b/margin", 50.0 + gap)):
             value = start + seed + (0.1 * seed if arm == "b/margin" else 0)
             common = {
-                "setting": json.loads(json.dumps(claim().arms("laptop")[arm].setting())),
+                "setting": json.loads(json.dumps(claim().arms("laptop")[arm].list_settings())),
                 "choice": None,
                 "seconds": 60.0,
                 "threads": 1,
@@ -33,29 +33,29 @@ def test_rows_of_earlier_settings_are_shown_as_such_and_count_for_nothing(tmp_pa
     old = [{**row, "setting": {**row["setting"], "steps": 3}} for row in rows(gap=99.0)]
     for row in old:
         append_row(tmp_path / "tiny.jsonl", row)
-    assert recorded(claim(), tmp_path) == []
-    assert superseded(claim(), tmp_path) == sorted(old, key=lambda row: (row["arm"], row["seed"]))
-    text = report.page(claim(), tmp_path)
+    assert select_rows(claim(), tmp_path) == []
+    assert select_superseded_rows(claim(), tmp_path) == sorted(old, key=lambda row: (row["arm"], row["seed"]))
+    text = report.format_page(claim(), tmp_path)
     told = "| 0.1 | Digits | 0 (6 missing, 6 superseded) | 0 of 0, 2 not measured | not measured |"
-    assert f"| [A tiny claim](pages/tiny.md) {told}" in report.index(tmp_path)
+    assert f"| [A tiny claim](pages/tiny.md) {told}" in report.format_index(tmp_path)
     assert "**Verdict: not measured.**" in text
-    assert "Nothing yet with the setting the claim has now." in text
+    assert "No runs with the present settings of the claim." in text
     before, _, after = text.partition("**Superseded.**")
     assert "150.10 ± 0.64" not in before
     assert "| margin | 150.10 ± 0.64 | 3 |" in after
     for row in rows():
         append_row(tmp_path / "tiny.jsonl", row)
-    text = report.page(claim(), tmp_path)
+    text = report.format_page(claim(), tmp_path)
     assert "**Verdict: holds.**" in text
     assert "| margin | 150.10 ± 0.64 | 3 |" in text.partition("**Superseded.**")[2]
-    assert len(recorded(claim(), tmp_path)) == len(superseded(claim(), tmp_path)) == 6
+    assert len(select_rows(claim(), tmp_path)) == len(select_superseded_rows(claim(), tmp_path)) == 6
 
 
 def test_writing_makes_the_report_and_small_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "CLAIMS", {"tiny": claim(), "other": get_claim("opt")})
     for row in [*rows(gap=99.0), *rows()]:  # the later rows count
         append_row(tmp_path / "results" / "tiny.jsonl", row)
-    written = report.write(tmp_path / "results", tmp_path)
+    written = report.write_report(tmp_path / "results", tmp_path)
     names = [path.relative_to(tmp_path).as_posix() for path in written]
     assert names == ["README.md", "pages/effects.png", "pages/tiny.png", "pages/tiny.md"]
     assert all(path.stat().st_size < 100_000 for path in written)
@@ -63,23 +63,23 @@ def test_writing_makes_the_report_and_small_pictures(tmp_path, monkeypatch):
     assert index.index("cannot refute") < index.index("pages/effects.png") < index.index("| claim |")
     assert "61.10 ± 0.64" in page
     assert "](tiny.png)" in page
-    assert report.summary(tmp_path / "results") in index
+    assert report.format_summary(tmp_path / "results") in index
     assert "| [A tiny claim](pages/tiny.md) | 0.1 | Digits | 6 | 2 of 2 | holds |" in index
     assert "| 0 of 0," in index
-    assert "tiny     6 runs    0 missing  A tiny claim" in report.listing(tmp_path / "results")
+    assert "tiny     6 runs    0 missing  A tiny claim" in report.format_listing(tmp_path / "results")
 
 
 @pytest.mark.slow
 def test_the_committed_report_is_what_the_committed_rows_give():
     root = FOLDER
-    assert (root / "README.md").read_text(encoding="utf-8") == report.index()
+    assert (root / "README.md").read_text(encoding="utf-8") == report.format_index()
     for id, one in CLAIMS.items():
-        assert (root / "pages" / f"{id}.md").read_text(encoding="utf-8") == report.page(one)
+        assert (root / "pages" / f"{id}.md").read_text(encoding="utf-8") == report.format_page(one)
     for id in ("effects", *CLAIMS):
         assert 0 < (root / "pages" / f"{id}.png").stat().st_size < 150_000
 
 
 def test_no_recorded_run_was_lost_by_a_rename():
-    """A setting whose key or class was renamed would turn recorded runs into missing ones; ``MOVED_MODULES`` keeps them."""
-    found = {id: missing(one, FOLDER / "rows") for id, one in CLAIMS.items()}
+    """A setting whose key or class was renamed would turn recorded runs into missing ones."""
+    found = {id: count_missing(one, FOLDER / "rows") for id, one in CLAIMS.items()}
     assert found == dict.fromkeys(CLAIMS, 0)

@@ -29,9 +29,9 @@ class TestRobustness(ClaimContract):
             data=call(Digits),
             size=8,
         )
-        measures = (call(robustness.withstood, rate=0.002, images=4),)
+        measures = (call(robustness.measure_robustness, rate=0.002, images=4),)
         place = tmp_path / "laptop"
-        first = Training(small, measures).row(0, place / "natural" / "SphereConv" / "0", threads=1)["metrics"]
+        first = Training(small, measures).make_row(0, place / "natural" / "SphereConv" / "0", threads=1)["metrics"]
         assert {"black_fgsm_accuracy", "black_bim_accuracy", "masking", "deepfool", "no_gradient"} <= set(first)
         attacker = (place / "attacker" / "0" / "config.json").read_text()
         assert '"seed": 1000' in attacker
@@ -39,6 +39,6 @@ class TestRobustness(ClaimContract):
         trained = replace(
             small, {"task.attacked": 0.5, "optimizer.lr": 0.01}
         )  # another arm with another rate of its own
-        Training(trained, measures).row(0, place / "FGSM-trained" / "SphereConv" / "0", threads=1)
+        Training(trained, measures).make_row(0, place / "FGSM-trained" / "SphereConv" / "0", threads=1)
         events = (place / "attacker" / "0" / "events.jsonl").read_text().splitlines()
         assert [json.loads(line)["event"] for line in events].count("start") == 1

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from hypersphere.training import replace
-from studies.liu2020 import Training, markdown_page, missing, pilot, reproduce, rows, runner, training_run
+from studies.liu2020 import Training, count_missing, markdown_page, reproduce, rows, run_pilot, runner, training_run
 
 from .tiny import claim
 
@@ -53,17 +53,17 @@ def test_hyperparameters_are_chosen_on_held_out_samples_with_one_grid_for_all(fi
 
 def test_what_has_a_row_is_not_run_again(finished, monkeypatch):
     folder, found, _, _ = finished
-    monkeypatch.setattr(Training, "make", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(Training, "run", lambda *_: pytest.fail("ran again"))
     again = reproduce(claim(), seeds=2, results=folder / "results", runs=folder / "other", say=pytest.fail)
     assert again == found
-    assert missing(claim(), folder / "results") == 2  # the third seed of two arms
+    assert count_missing(claim(), folder / "results") == 2  # the third seed of two arms
 
 
 def test_an_arm_that_is_to_have_fewer_seeds_has_them(finished, monkeypatch):
     folder, found, _, _ = finished
     once = dataclasses.replace(claim(), seeds=2, fewer={"b/*": 1, "c/*": 0})
-    assert missing(dataclasses.replace(once, seeds=3), folder / "results") == 1
-    monkeypatch.setattr(Training, "make", lambda *_: {"metrics": {"accuracy": 7.0}})
+    assert count_missing(dataclasses.replace(once, seeds=3), folder / "results") == 1
+    monkeypatch.setattr(Training, "run", lambda *_: {"metrics": {"accuracy": 7.0}})
     rest = [row for row in found if (row["arm"], row["seed"]) != ("b/margin", 1)]
     for row in rows.read_rows(folder / "results" / "tiny-tuning.jsonl"):
         rows.append_row(folder / "other" / "tiny-tuning.jsonl", row)
@@ -140,7 +140,7 @@ def test_a_run_whose_loss_is_not_finite_is_recorded_as_such(tmp_path, monkeypatc
     assert scores == [None] * len(scores)
     assert sum("diverged" in line for line in said) == len(scores) + 2
     assert "2 of them diverged" in markdown_page.format_claim(claim(), found)
-    assert runner.missing(claim(), tmp_path / "results") == 4
+    assert runner.count_missing(claim(), tmp_path / "results") == 4
 
 
 def test_a_choice_that_diverges_in_a_whole_run_gives_way_to_the_next_best(tmp_path, monkeypatch):
@@ -175,23 +175,23 @@ def test_a_choice_that_diverges_in_a_whole_run_gives_way_to_the_next_best(tmp_pa
 def test_a_pilot_changes_settings_looks_at_held_out_samples_and_is_kept(tmp_path, monkeypatch):
     places = {"results": tmp_path / "results", "runs": tmp_path / "runs", "threads": 1}
     said = []
-    found = pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=said.append, **places)
+    found = run_pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=said.append, **places)
     assert [(row["arm"], row["seed"], row["changes"]) for row in found] == [
         ("b/margin", 0, ["steps=2", "optimizer.lr=0.05"])
     ]
     assert found[0]["setting"]["samples.validation"] == 0.1
     assert (found[0]["setting"]["steps"], found[0]["setting"]["optimizer.lr"]) == (2, 0.05)
     assert rows.read_rows(tmp_path / "results" / "tiny-pilot.jsonl") == found
-    assert rows.recorded(claim(), tmp_path / "results") == []  # it counts for no check
+    assert rows.select_rows(claim(), tmp_path / "results") == []  # it counts for no check
     assert said[0].startswith("tiny pilot b/margin, steps=2 optimizer.lr=0.05: accuracy")
-    monkeypatch.setattr(Training, "make", lambda *_: pytest.fail("ran again"))
-    assert pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=str, **places) == found
+    monkeypatch.setattr(Training, "run", lambda *_: pytest.fail("ran again"))
+    assert run_pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=str, **places) == found
 
 
 def test_a_pilot_of_no_arm_or_of_an_unknown_setting_is_refused(tmp_path):
     places = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
     with pytest.raises(ValueError, match="only must match one of a/softmax, b/margin that train, got 'c'"):
-        pilot(claim(), [], only="c", **places)
+        run_pilot(claim(), [], only="c", **places)
     with pytest.raises(ValueError, match="there is no key step"):
-        pilot(claim(), ["step=2"], **places)
+        run_pilot(claim(), ["step=2"], **places)
     assert not list(tmp_path.iterdir())

@@ -31,6 +31,6 @@ def test_learned_curvatures_are_summed_up_by_three_quantiles():
     net = torch.nn.Sequential(Sigmoid(0.3, learnable="filter").for_neurons(10), Sigmoid(0.3))
     with torch.no_grad():
         net[0].log_k.copy_(torch.arange(1, 11).log())
-    found = spherenet.curvatures(SimpleNamespace(task=net))
+    found = spherenet.measure_curvatures(SimpleNamespace(task=net))
     assert [round(value, 4) for value in found.values()] == [1.9, 5.5, 9.1]
-    assert spherenet.curvatures(SimpleNamespace(task=net[1])) == {}
+    assert spherenet.measure_curvatures(SimpleNamespace(task=net[1])) == {}

@@ -17,25 +17,25 @@ def small(monkeypatch):
     pixels = ((torch.stack(waves)[:, None].expand(-1, 3, -1, -1) + 1) * 127).to(torch.uint8)
     stored = InMemory(pixels.contiguous(), torch.zeros(12, dtype=torch.long), ("wave",))
     monkeypatch.setattr(images, "CIFAR10", lambda train: stored)
-    for cached in (images._trained, images._test_images):
+    for cached in (images._train_autoencoder, images._load_test_images):
         cached.cache_clear()
     yield
-    for cached in (images._trained, images._test_images):
+    for cached in (images._train_autoencoder, images._load_test_images):
         cached.cache_clear()
 
 
 def test_all_of_a_spectrum_is_the_image_and_phases_keep_more_than_magnitudes():
-    found = {keep: images.fourier(keep, 0, images=12) for keep in ("phase", "magnitude")}
+    found = {keep: images.reconstruct_from_spectrum(keep, 0, images=12) for keep in ("phase", "magnitude")}
     assert found["phase"]["metrics"]["edges"] > found["magnitude"]["metrics"]["edges"]
-    x = images._test_images(12)
-    assert images._likeness(x, x)["correlation"] == pytest.approx(1, abs=1e-5)
-    assert images._likeness(x, -x)["edges"] == pytest.approx(-1, abs=1e-5)
+    x = images._load_test_images(12)
+    assert images._compare_images(x, x)["correlation"] == pytest.approx(1, abs=1e-5)
+    assert images._compare_images(x, -x)["edges"] == pytest.approx(-1, abs=1e-5)
 
 
 def test_one_autoencoder_gives_three_reconstructions_and_pictures_of_the_first_seed_only():
-    row = images.autoencoder("angle", 0, steps=3, batch=4, images=6)
+    row = images.reconstruct_from_code("angle", 0, steps=3, batch=4, images=6)
     assert set(row["metrics"]) == {"correlation", "edges"}
-    assert images._trained(0, 3, 4) is images._trained(0, 3, 4)
+    assert images._train_autoencoder(0, 3, 4) is images._train_autoencoder(0, 3, 4)
     picture = Image.open(io.BytesIO(base64.b64decode(row["images"]["made"][0])))
     assert picture.size == (32, 32)
-    assert "images" not in images.autoencoder("norm", 1, steps=1, batch=4, images=6)
+    assert "images" not in images.reconstruct_from_code("norm", 1, steps=1, batch=4, images=6)

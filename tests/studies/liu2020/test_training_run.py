@@ -13,11 +13,11 @@ def test_planar_features_and_neurons_are_kept_for_the_picture(tmp_path):
         steps=1,
         pictures=False,
     )
-    points = training_run.trained_row(config, (), tmp_path / "run")["points"]
+    points = training_run.train_and_measure(config, (), tmp_path / "run")["points"]
     assert len(points["features"]) == len(points["labels"])
     assert len(points["features"][0]) == 2
     assert len(points["neurons"]) == 10
-    other = training_run.trained_row(replace(config, seed=1), (), tmp_path / "other")
+    other = training_run.train_and_measure(replace(config, seed=1), (), tmp_path / "other")
     assert "points" not in other
 
 
@@ -26,6 +26,8 @@ def test_a_run_whose_loss_is_not_finite_has_no_metrics(tmp_path, monkeypatch):
         raise training_run.NonFiniteLossError("the loss became nan")
 
     monkeypatch.setattr(training_run.Experiment, "run", explode)
-    row = training_run.trained_row(replace(arms("laptop")["a/softmax"].config, pictures=False), (), tmp_path / "run")
+    row = training_run.train_and_measure(
+        replace(arms("laptop")["a/softmax"].config, pictures=False), (), tmp_path / "run"
+    )
     assert row["diverged"]
     assert row["metrics"] == {}

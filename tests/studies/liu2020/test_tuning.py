@@ -6,8 +6,8 @@ from hypersphere.config import call
 from hypersphere.energy import MHE
 from hypersphere.orthogonal import overparameterize
 from hypersphere.training import Config, replace
-from studies.liu2020 import Axis, Tuning, rates, weights
-from studies.liu2020.tuning import REACH
+from studies.liu2020 import Axis, Tuning, make_rate_axis, make_weight_axis
+from studies.liu2020.tuning import MAX_EXTENSIONS
 
 PENALISED = replace(Config(), energy=call(MHE, hidden=1.0, output=2.0))
 
@@ -15,7 +15,7 @@ PENALISED = replace(Config(), energy=call(MHE, hidden=1.0, output=2.0))
 def searched(config, score, *axes):
     """The choice, and every choice that was looked at."""
     seen = []
-    tuning = Tuning(axes or (rates(0.3, 1, 3), weights(0.1, 1, 10)), lambda config: config)
+    tuning = Tuning(axes or (make_rate_axis(0.3, 1, 3), make_weight_axis(0.1, 1, 10)), lambda config: config)
     return tuning.search(config, lambda choice: seen.append(dict(choice)) or score(choice)), seen
 
 
@@ -35,7 +35,7 @@ def test_a_grid_whose_best_is_at_its_edge_is_extended_until_it_is_not(target, ex
 def test_an_endless_rise_ends_at_an_edge():
     choice, seen = searched(Config(), lambda c: c["lr"])
     assert choice["lr"] == max(c["lr"] for c in seen)
-    assert len(seen) == 3 + REACH
+    assert len(seen) == 3 + MAX_EXTENSIONS
 
 
 def test_the_weight_is_searched_at_the_best_rate_and_only_where_there_is_a_penalty():
@@ -52,7 +52,7 @@ def test_of_equals_the_factor_nearest_one_wins_and_divergence_loses():
 
 
 def test_rates_multiply_the_rate_and_that_of_rotations_where_there_are_any():
-    axis = rates(0.3, 1, 3)
+    axis = make_rate_axis(0.3, 1, 3)
     plain, turned = Config(), replace(Config(), orthogonal=call(overparameterize, method="ogd"))
     assert axis.change(plain, 3).optimizer.get("lr") == 0.3
     assert axis.change(plain, 3).rotations == plain.rotations
@@ -60,7 +60,7 @@ def test_rates_multiply_the_rate_and_that_of_rotations_where_there_are_any():
 
 
 def test_weights_multiply_both_terms_and_must_be_written_out():
-    axis = weights(0.1, 1, 10)
+    axis = make_weight_axis(0.1, 1, 10)
     assert axis.change(PENALISED, 10).energy.arguments == {"hidden": 10.0, "output": 20.0}
     with pytest.raises(ValueError, match="MHE must have its weights written out"):
         axis.change(replace(Config(), energy=call(MHE)), 10)

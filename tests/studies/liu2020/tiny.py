@@ -5,8 +5,8 @@ from hypersphere.config import call
 from hypersphere.objectives import LSoftmax
 from hypersphere.recipes.recipe_book import sgd
 from hypersphere.training import Config, replace
-from studies.liu2020 import Check, Claim, ClaimText, Published, Training, Tuning, rates
-from studies.liu2020.claim_pictures import curves
+from studies.liu2020 import Check, Claim, ClaimText, Published, Training, Tuning, make_rate_axis
+from studies.liu2020.claim_pictures import make_curve_picture
 
 
 def arms(size):
@@ -35,7 +35,7 @@ def claim(tuned=True):
             Check("margin above softmax", "accuracy", "b/margin", "a/softmax", published=(95.0, 90.0)),
             Check("not nothing", "accuracy", "a/softmax", 1.0),
         ),
-        picture=curves([("accuracy", "accuracy (%)", ["a/softmax", "b/margin"])]),
+        picture=make_curve_picture([("accuracy", "accuracy (%)", ["a/softmax", "b/margin"])]),
         caption="Curves.",
-        tuning=Tuning((rates(0.5, 1, 2),), lambda config: replace(config, steps=2)) if tuned else None,
+        tuning=Tuning((make_rate_axis(0.5, 1, 2),), lambda config: replace(config, steps=2)) if tuned else None,
     )
