@@ -160,7 +160,7 @@ class ModelContract:
         assert not isinstance(model.get_submodule(first), OperatorLayer)
         layers = layers_of(model, (*CONVOLUTIONS, nn.Linear))
         assert sum(isinstance(m, OperatorLayer) for m in layers) == len(layers) - 1 - self.plain_linears
-        with pytest.raises(ValueError, match=r"skip names 'dropout|no module of"):
+        with pytest.raises(ValueError, match=r"skip must name layers .*'dropout|no module of"):
             self.make(operator=Operator(skip=("dropout",)))
 
     def test_options_by_name(self):

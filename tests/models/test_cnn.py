@@ -102,7 +102,7 @@ def test_refuses_a_depth(depth):
 def test_widths():
     net = models.cnn9(10, widths=(16, 32, 48))
     assert [c.out_channels for c in layers_of(net, nn.Conv2d)] == [16] * 3 + [32] * 3 + [48] * 3
-    with pytest.raises(ValueError, match=r"widths must be 3 integers ≥ 1, one a stage, got \(16, 32\)"):
+    with pytest.raises(ValueError, match=r"widths must be 3 integers ≥ 1, one per stage, got \(16, 32\)"):
         models.cnn9(widths=(16, 32))
     assert set(typing.get_args(cnn.Table)) == set(cnn.WIDTHS)
 
@@ -111,3 +111,25 @@ def test_widths():
 def test_refuses_a_table():
     with pytest.raises(ValueError, match=r"table must be one of 'B.1', .*, 'F.1', got 'G.1'"):
         models.cnn9(table="G.1")
+
+
+class TestCNN4(ImageContract):
+    small: ClassVar = {"width": 1 / 16, "input_size": 20}
+    size = (20, 20)
+    feature_dim = 4
+    build = staticmethod(models.cnn4)
+
+
+def test_cnn4_has_the_layers_of_table_f_3():
+    with torch.device("meta"):
+        net = models.cnn4()
+    assert [(c.in_channels, c.out_channels, c.kernel_size) for c in layers_of(net, nn.Conv2d)] == [
+        (3, 64, (3, 3)),
+        *[(64, 64, (3, 3))] * 3,
+    ]
+    assert [type(m).__name__ for m in net.body] == ["Sequential", "MaxPool2d"] * 4
+    assert net.classifier.weight.shape == (64, 1600)
+
+
+def test_cnn4_for_omniglot():
+    assert models.cnn4(5, in_channels=1, input_size=28)(torch.zeros(2, 1, 28, 28)).shape == (2, 5)

@@ -161,7 +161,7 @@ def test_generation_repeats_what_is_certain():
     [
         (GPTLanguageModel, {"dim": 12, "heads": 4}, "dim a multiple of 2·heads; got 7, 2, 12, 4"),
         (NGPTLanguageModel, {"depth": 0}, "must be integers ≥ 1"),
-        (NGPTLanguageModel, {"step": 0.0}, "step α at the start must be a number > 0"),
+        (NGPTLanguageModel, {"step": 0.0}, "initial step α must be a number > 0"),
         (GPTLanguageModel, {"init_std": 0.0}, "init_std must be a number > 0, got 0.0"),
     ],
 )

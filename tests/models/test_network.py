@@ -134,9 +134,9 @@ def test_a_submodule_called_features_is_no_method():
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (lambda x: {"a": x}, "must give features as a tensor, or as an output of transformers"),
-        (lambda x: x[:, 0, 0, 0], r"must give features of shape \(batch, dim\), got \(2,\)"),
-        (lambda x: x.flatten(1).long(), r"must give features of shape \(batch, dim\)"),
+        (lambda x: {"a": x}, "must return features as a tensor or as an output of transformers"),
+        (lambda x: x[:, 0, 0, 0], r"must return features of shape \(batch, dim\), got \(2,\)"),
+        (lambda x: x.flatten(1).long(), r"must return features of shape \(batch, dim\)"),
     ],
 )
 def test_refuses_what_gives_no_features(network, message):

@@ -141,7 +141,7 @@ def test_fine_tuned_by_rotations_it_stays_frozen_and_can_be_merged():
         optimizer.step()
         net.renormalize_()
     tuned = net(x).detach()
-    for _, layer in zip(range(2), net.blocks[0].attention.directions(), strict=False):
+    for _, layer in zip(range(2), net.blocks[0].attention.list_directions(), strict=False):
         weight = next(m.weight for m in layer[0].modules() if isinstance(m, nn.Linear))
         assert torch.allclose(weight.norm(dim=1), torch.ones(len(weight)), atol=1e-5)
     merge(net, undo=True)
@@ -156,7 +156,7 @@ def test_fine_tuned_by_rotations_it_stays_frozen_and_can_be_merged():
         ({"patch": 3}, "patch must be an integer ≥ 1 that divides"),
         ({"heads": 3}, "heads a divisor of dim"),
         ({"depth": 0}, "depth, dim and heads must be integers ≥ 1"),
-        ({"step": 0.0}, "step α at the start must be a number > 0"),
+        ({"step": 0.0}, "initial step α must be a number > 0"),
     ],
 )
 def test_refuses(options, message):

@@ -2,14 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.models.ngpt_layers import StepSize, renormalize_weights, toward
+from hypersphere.models.ngpt_layers import StepSize, renormalize_weights, step_towards
 
 
 def test_a_step_of_zero_stays_and_a_step_of_one_arrives():
     h, proposal = (nn.functional.normalize(x, dim=-1) for x in torch.randn(2, 3, 5))
-    assert torch.allclose(toward(h, 9 * proposal, 0.0), h)
-    assert torch.allclose(toward(h, 9 * proposal, 1.0), proposal)
-    assert torch.allclose(toward(h, 9 * proposal, 0.3).norm(dim=-1), torch.ones(3))
+    assert torch.allclose(step_towards(h, 9 * proposal, 0.0), h)
+    assert torch.allclose(step_towards(h, 9 * proposal, 1.0), proposal)
+    assert torch.allclose(step_towards(h, 9 * proposal, 0.3).norm(dim=-1), torch.ones(3))
 
 
 def test_a_step_size_is_never_negative():

@@ -176,7 +176,7 @@ def test_the_padded_shortcut():
         (lambda: models.cifar_resnet(2), r"depth must be 6n \+ 2 with n ≥ 1, got 2"),
         (lambda: models.resnet20(table="B.1"), "table must be one of 'B.2', 'C.1', 'D.2', 'F.2', got 'B.1'"),
         (lambda: models.resnet18(shortcut="zero"), "shortcut must be 'conv', 'plain', 'pad' or a layer factory, got"),
-        (lambda: models.resnet18(widths=(8, 8)), r"widths must be 4 integers ≥ 1, one a stage, got \(8, 8\)"),
+        (lambda: models.resnet18(widths=(8, 8)), r"widths must be 4 integers ≥ 1, one per stage, got \(8, 8\)"),
         (lambda: models.sphere_resnet18(version=3), "version must be 1 or 2, got 3"),
     ],
 )

@@ -1,6 +1,5 @@
 """The architectures of Liu (2020), nGPT, imported networks, and the catalog of pretrained models."""
 
-from ._cnn4 import cnn4
 from ._gcn import GCN, gcn, normalized_adjacency
 from ._mlp import MLP, mlp
 from ._ngpt import NGPT, NGPTBlock, ngpt
@@ -10,7 +9,7 @@ from ._sphereface import sphereface, sphereface4, sphereface10, sphereface20, sp
 from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .catalog import CATALOG, FetchError, ModelEntry, fetch_model, find_entry, load_network
-from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
+from .cnn import cnn3, cnn4, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .descriptors import Descriptors, Joined, describe_pictures
 from .dlib_resnet import DlibResNet
 from .ecapa import ECAPA
@@ -24,7 +23,7 @@ from .iresnet import IResNet
 from .language_models import GPTLanguageModel, NGPTLanguageModel
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .mobilefacenet import MobileFaceNet
-from .network import ConvNet, LayerOptions, Network, Options, read_features
+from .network import ConvNet, ConvOptions, LayerOptions, Network, Options, StageOptions, read_features
 from .onnx_import import import_onnx, read_input_shape
 from .pooling_over_time import AttentivePooling, StatisticsPooling, pool_statistics
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, resnet50, sphere_resnet18
@@ -44,6 +43,7 @@ __all__ = [
     "Autoencoder",
     "Conv",
     "ConvNet",
+    "ConvOptions",
     "Descriptors",
     "DlibResNet",
     "EfficientNetLite0",
@@ -72,6 +72,7 @@ __all__ = [
     "SpectrogramResNet",
     "SphereVelocity",
     "SphericalAutoencoder",
+    "StageOptions",
     "StatisticsPooling",
     "TNet",
     "TransformersNetwork",

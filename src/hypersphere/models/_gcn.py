@@ -7,26 +7,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
+from .blocks import Layers, make_layers
 from .network import LayerOptions, Network
 
 
 class GCN(Network):
-    r"""``Z = Â·ReLU(Â·X·W₀)·W₁``, without the softmax; ``Â`` is that of :func:`normalized_adjacency` (E.10).
+    r"""``Z = Â·ReLU(Â·X·W₀)·W₁`` without the softmax, where ``Â`` is :func:`normalized_adjacency` (E.10).
 
-    The features of a node are its row of ``Â·ReLU(Â·X·W₀)``, so that the classifier W₁ is an ordinary last layer.
-    Hidden layers act on a node's own features before they are averaged, without a bias. Dropout is on the input of
-    each layer, in training only. Hidden width, dropout and Glorot initialization are those of the implementation that
-    Liu (2020) follows.
+    The features of a node are its row of ``Â·ReLU(Â·X·W₀)``, so the classifier W₁ is an ordinary last layer. A hidden
+    layer acts on the features of each node, without a bias, before they are averaged over the neighbors. Dropout acts on
+    the input of each layer. The hidden width, the dropout, Glorot initialization and the lack of a normalization are
+    those of the implementation that Liu (2020) follows.
 
     Args:
         num_classes: None makes it a feature extractor.
-        in_features: of a node: 1433 for Cora, 3703 for Citeseer, 500 for Pubmed.
-        hidden: neurons of the hidden layers.
-        dropout: probability.
-        linear: layer factory with the signature of ``nn.Linear``.
-        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`.
+        in_features: Features of a node: 1433 for Cora, 3703 for Citeseer, 500 for Pubmed.
+        hidden: Neurons of the hidden layers.
+        dropout: Probability of dropout.
+        **options: See :class:`~hypersphere.models.LayerOptions`.
 
     >>> adjacency = normalized_adjacency(torch.tensor([[0, 1, 2], [1, 2, 3]]), nodes=5)
     >>> GCN(3, in_features=4)(torch.ones(5, 4), adjacency).shape
@@ -40,31 +38,19 @@ class GCN(Network):
         in_features: int = 1433,
         hidden: Sequence[int] = (16,),
         dropout: float = 0.5,
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = None,
-        activation: ActivationOption = "relu",
-        init: InitOption = "xavier",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
-        operator: Operator | None = None,
+        **options: Unpack[LayerOptions],
     ):
         super().__init__()
-        layers = make_layers(
-            linear=linear,
-            norm=norm,
-            activation=activation,
-            init=init,
-            width=width,
-            operator=operator,
-            batch=nn.BatchNorm1d,
-        )
+        options.setdefault("norm", None)
+        options.setdefault("init", "xavier")
+        layers = make_layers(**options, batch=nn.BatchNorm1d)
         self.dropout = nn.Dropout(dropout)
         self.hidden = nn.ModuleList()
         dim = in_features
         for neurons in map(layers.scaled, hidden):
             self.hidden.append(GraphLayer(layers, dim, neurons))
             dim = neurons
-        self._classify(dim, num_classes, classifier, operator)
+        self._add_classifier(dim, num_classes, layers)
 
     def forward(  # type: ignore[override]
         self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
@@ -86,9 +72,9 @@ class GraphLayer(nn.Module):
 
     def __init__(self, layers: Layers, features: int, neurons: int):
         super().__init__()
-        # A SphereNorm replaces the layer; any other normalization acts on the average over the neighbors.
+        # A SphereNorm replaces the layer. Any other normalization acts on the average over the neighbors.
         self.linear = layers.dense(features, neurons, bias=False, normalize=layers.spherical_norm)
-        self.norm = nn.Identity() if layers.norm is None or layers.spherical_norm else layers.norm(neurons)
+        self.norm = layers.normalization(neurons)
         self.activation = layers.nonlinearity(neurons)
 
     def forward(
@@ -101,10 +87,18 @@ class GraphLayer(nn.Module):
 def normalized_adjacency(
     edges: Int[Tensor, "2 edges"], nodes: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "{nodes} {nodes}"]:
-    """Return ``D̃^{−1/2}(A + I)D̃^{−1/2}`` of an undirected graph, as a coalesced sparse tensor (E.10 slips to +1/2).
+    """Return ``D̃^{−1/2}(A + I)D̃^{−1/2}`` of an undirected graph as a coalesced sparse tensor.
 
-    An edge counts once, in both directions, however often and in whichever direction it is listed; loops in the list
-    are ignored, since every node gets exactly one.
+    E.10 prints the exponent as +1/2, which is a slip. An edge counts once, in both directions, even if it is listed
+    several times or in both directions. Every node gets exactly one loop; loops in the list are ignored.
+
+    Args:
+        edges: Pairs of nodes, one per column.
+        nodes: Number of nodes.
+        dtype: Type of the result; torch's default type if None.
+
+    Raises:
+        ValueError: If an edge names a node that does not exist.
 
     >>> normalized_adjacency(torch.tensor([[0], [1]]), nodes=2).to_dense()
     tensor([[0.5000, 0.5000],

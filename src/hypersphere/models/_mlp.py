@@ -7,25 +7,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, NormOption, make_layers
-from .network import LayerOptions, Network, pair
+from .blocks import make_layers
+from .network import LayerOptions, Network, make_pair
 
 
 class MLP(Network):
-    """Hidden layers with an activation, then the classifier; the input is flattened.
+    """A perceptron: the flattened input, hidden layers with ReLU, then the classifier.
 
-    The network of Liu (2020, F.3) has three layers: 784 → 256 → 256 → 10. Table 7.3 compares two starts:
-    ``init="xavier"``, the default, and ``init="normal"``.
+    The network of Liu (2020, F.3) has three layers: 784 → 256 → 256 → 10. Table 7.3 compares two initializations:
+    ``init="xavier"``, the default, and ``init="normal"``. There is no normalization by default.
 
     Args:
         num_classes: None makes it a feature extractor.
-        in_features: of the flattened input; None is ``in_channels`` times the area of ``input_size``.
-        in_channels: of an image.
-        input_size: height and width of an image, or one number for both.
-        hidden: neurons of the hidden layers; the last is the feature dimension.
-        linear: layer factory with the signature of ``nn.Linear``.
-        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`.
+        in_features: Dimension of the flattened input; None stands for ``in_channels`` times the area of ``input_size``.
+        in_channels: Channels of an image.
+        input_size: Height and width of an image, or one number for both.
+        hidden: Neurons of the hidden layers; the last number is the feature dimension.
+        **options: See :class:`~hypersphere.models.LayerOptions`.
 
     >>> net = MLP()
     >>> net(torch.zeros(2, 1, 28, 28)).shape, net.feature_dim
@@ -40,27 +38,15 @@ class MLP(Network):
         in_channels: int = 1,
         input_size: int | tuple[int, int] = 28,
         hidden: Sequence[int] = (256, 256),
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = None,
-        activation: ActivationOption = "relu",
-        init: InitOption = "xavier",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
-        operator: Operator | None = None,
+        **options: Unpack[LayerOptions],
     ):
         super().__init__()
-        layers = make_layers(
-            linear=linear,
-            norm=norm,
-            activation=activation,
-            init=init,
-            width=width,
-            operator=operator,
-            batch=nn.BatchNorm1d,
-        )
-        size = in_channels * math.prod(pair(input_size)) if in_features is None else in_features
+        options.setdefault("norm", None)
+        options.setdefault("init", "xavier")
+        layers = make_layers(**options, batch=nn.BatchNorm1d)
+        size = in_channels * math.prod(make_pair(input_size)) if in_features is None else in_features
         self.body, dim = layers.perceptron(size, hidden)
-        self._classify(dim, num_classes, classifier, operator)
+        self._add_classifier(dim, num_classes, layers)
 
     def features(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
         """Return the last hidden layer."""

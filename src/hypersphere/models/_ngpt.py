@@ -1,11 +1,10 @@
 r"""A transformer on the sphere (nGPT; Loshchilov et al., 2024): every hidden state and every weight vector has length 1.
 
-A layer turns the state h by a learned part of the way towards what it proposes, h ← norm(h + α(norm(layer(h)) − h)). So
-there is no LayerNorm and no weight decay; :meth:`NGPT.renormalize_` puts the weights back on the sphere after each step.
+A layer moves the state towards its output by a learned step size: h ← norm(h + α(norm(layer(h)) − h)). There is no
+LayerNorm and no weight decay. :meth:`NGPT.renormalize_` normalizes the weights after each step of the optimizer.
 """
 
 import math
-from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
@@ -13,10 +12,9 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ..geometry import normalize
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
-from .network import Network, Options, pair
-from .ngpt_layers import NGPTMLP, NGPTAttention, StepSize, renormalize_weights, toward
+from .blocks import ActivationOption, Layers, make_layers
+from .network import ConvOptions, Network, Options, make_pair
+from .ngpt_layers import NGPTMLP, NGPTAttention, StepSize, renormalize_weights, step_towards
 
 
 class NGPTBlock(nn.Module):
@@ -27,7 +25,7 @@ class NGPTBlock(nn.Module):
         heads: Number of attention heads, a divisor of ``dim``.
         hidden: Neurons of the gated perceptron.
         layers: Factories of the Linear layers and of the activation.
-        step: α at the start, about one over the number of layers.
+        step: Initial value of α, about one over the number of layers.
 
     >>> block = NGPTBlock(8, 2, 16)
     >>> h = torch.nn.functional.normalize(torch.randn(3, 5, 8), dim=-1)
@@ -52,25 +50,28 @@ class NGPTBlock(nn.Module):
 
         Args:
             h: States of length 1.
-            mask: Added to the scores of the attention.
+            mask: Values added to the attention scores.
             rotation: Rotary positions; see :func:`~hypersphere.models.ngpt_layers.make_rotation`.
         """
-        h = toward(h, self.attention(h, mask, rotation), self.attention_step())
-        return toward(h, self.mlp(h), self.mlp_step())
+        h = step_towards(h, self.attention(h, mask, rotation), self.attention_step())
+        return step_towards(h, self.mlp(h), self.mlp_step())
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Normalize every weight vector of dimension ``dim`` in place: rows whose input is h, columns whose output is added to h."""
-        for layer, dim in (*self.attention.directions(), *self.mlp.directions()):
+        """Normalize every weight vector of dimension ``dim`` in place.
+
+        These are the rows of weights that read h, and the columns of weights whose output is added to h.
+        """
+        for layer, dim in (*self.attention.list_directions(), *self.mlp.list_directions()):
             renormalize_weights(layer, dim)
 
 
 class NGPT(Network):
     r"""A vision transformer of nGPT blocks: patches are tokens on the sphere, the feature is their mean direction.
 
-    A token starts as norm(norm(W·patch) + position). The feature is the direction of the mean token times √dim, so
-    that its entries are of order one for a plain classifier; with ``feature_dim`` a fully connected layer follows.
-    Call :meth:`renormalize_` after every step of the optimizer; classification in ``hypersphere.training`` does so.
+    A token starts as norm(norm(W·patch) + position). The feature is the direction of the mean token times √dim, so its
+    entries are of order one, as a plain classifier expects. With ``feature_dim`` a fully connected layer follows. Call
+    :meth:`renormalize_` after every step of the optimizer; classification in ``hypersphere.training`` does so.
 
     Args:
         num_classes: None makes it a feature extractor.
@@ -79,11 +80,14 @@ class NGPT(Network):
         heads: Number of attention heads, a divisor of ``dim``.
         hidden: Neurons of the gated perceptron per dimension; 8/3 makes it as large as a plain one with 4.
         patch: Side of a patch, a divisor of ``input_size``.
-        step: α at the start; None is 1/``depth``, or 0.05 if that is smaller.
-        in_channels, input_size, feature_dim, conv, last_activation: See :class:`~hypersphere.models.Options`.
-        operator, linear, activation, init, width, classifier: See :class:`~hypersphere.models.LayerOptions`; the
-            activation is that of the gate.
-        norm: Normalization of the patch embedding; the blocks have none.
+        step: Initial value of α; None stands for the larger of 1/``depth`` and 0.05.
+        in_channels, input_size, feature_dim, last_activation: See :class:`~hypersphere.models.Options`.
+        **options: See :class:`~hypersphere.models.ConvOptions`. ``activation`` is that of the gate, SiLU by default.
+            ``norm`` is that of the patch embedding, none by default; the blocks have no normalization. The default
+            initialization is N(0, 1), because all weights are normalized.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
 
     >>> net = NGPT(10, depth=2, dim=16, heads=2, patch=4, input_size=8)
     >>> net(torch.zeros(2, 3, 8, 8)).shape, net.states(torch.zeros(2, 3, 8, 8)).shape
@@ -103,43 +107,37 @@ class NGPT(Network):
         in_channels: int = 3,
         input_size: int | tuple[int, int] = 32,
         feature_dim: int | None = None,
-        operator: Operator | None = None,
-        conv: LayerFactory = nn.Conv2d,
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = None,
-        activation: ActivationOption = nn.SiLU,
         last_activation: ActivationOption = None,
-        init: InitOption = "normal",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
+        **options: Unpack[ConvOptions],
     ):
         super().__init__()
-        tokens = _tokens(pair(input_size), patch)
+        tokens = _count_tokens(make_pair(input_size), patch)
         if min(depth, dim, heads) < 1 or dim % heads:
             raise ValueError(
                 f"depth, dim and heads must be integers ≥ 1, heads a divisor of dim; got {depth}, {dim}, {heads}"
             )
-        layers = make_layers(
-            conv=conv, linear=linear, norm=norm, activation=activation, init=init, width=width, operator=operator
-        )
+        options.setdefault("norm", None)
+        options.setdefault("activation", nn.SiLU)
+        options.setdefault("init", "normal")
+        layers = make_layers(**options)
         dim, neurons = heads * layers.scaled(dim // heads), layers.scaled(round(hidden * dim))
-        self.input_shape = (in_channels, *pair(input_size))
+        self.input_shape = (in_channels, *make_pair(input_size))
         self.patches = layers.convolution(in_channels, dim, patch, patch, padding=0, activate=False, bias=False)
         self.positions = nn.Parameter(torch.randn(tokens, dim))
         step = max(1 / depth, 0.05) if step is None else step
         self.blocks = nn.ModuleList([NGPTBlock(dim, heads, neurons, layers, step) for _ in range(depth)])
         self.fc = nn.Identity() if feature_dim is None else layers.dense(dim, feature_dim)
-        last = make_layers(activation=last_activation)
-        self.last_activation = last.nonlinearity(dim if feature_dim is None else feature_dim)
-        self._classify(dim if feature_dim is None else feature_dim, num_classes, classifier, operator)
+        features = dim if feature_dim is None else feature_dim
+        self.last_activation = make_layers(activation=last_activation).nonlinearity(features)
+        self._add_classifier(features, num_classes, layers)
         self.renormalize_()
 
     def states(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return the tokens behind the last block, of length 1."""
+        """Return the tokens after the last block, of length 1."""
         if tuple(x.shape[1:]) != self.input_shape:
             raise ValueError(
                 f"images must have shape {self.input_shape} (channels, height, width), got {tuple(x.shape[1:])}; "
-                "other sizes need a model built with input_size="
+                "build the model with input_size= for other sizes"
             )
         h = normalize(normalize(self.patches(x).flatten(2).mT) + self.positions)
         for block in self.blocks:
@@ -147,22 +145,18 @@ class NGPT(Network):
         return h
 
     def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch features"]:
-        """Return the direction of the mean token, with length √dim, through the last layer if there is one."""
+        """Return the direction of the mean token with length √dim, after the last layer if there is one."""
         h = normalize(self.states(x).mean(1))
         return self.last_activation(self.fc(h * math.sqrt(h.shape[-1])))
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Normalize the weights of blocks, patches and positions in place; the classifier is not changed."""
+        """Normalize the weights of blocks, patches and positions in place. The classifier is not changed."""
         renormalize_weights(self.patches, 0)
         self.positions.copy_(normalize(self.positions))
-        for block in self._blocks():
-            block.renormalize_()
-
-    def _blocks(self) -> Iterator[NGPTBlock]:
         for block in self.blocks:
             assert isinstance(block, NGPTBlock)
-            yield block
+            block.renormalize_()
 
 
 class NGPTOptions(Options, total=False):
@@ -186,7 +180,7 @@ def ngpt(num_classes: int | None = 10, **options: Unpack[NGPTOptions]) -> NGPT:
     return NGPT(num_classes, **options)
 
 
-def _tokens(size: tuple[int, int], patch: int) -> int:
+def _count_tokens(size: tuple[int, int], patch: int) -> int:
     if patch < 1 or size[0] % patch or size[1] % patch:
         raise ValueError(f"patch must be an integer ≥ 1 that divides the input_size {size}, got {patch!r}")
     return (size[0] // patch) * (size[1] // patch)

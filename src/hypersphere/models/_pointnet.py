@@ -8,29 +8,30 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ..geometry import orthonormality
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
-from .network import LayerOptions, Network
+from .blocks import Layers, make_layers
+from .network import ConvOptions, Network
 
 
 class PointNet(Network):
     """1×1 convolutions 64, 64, 64, 128, 1024 on every point, the maximum over points, fully connected 512, 256.
 
     The result does not depend on the order of the points. With ``t_net=True`` a small network of the same kind
-    predicts a 3×3 matrix that is applied to the points, and another a 64×64 one for the features behind the second
-    convolution; both start at the identity. As in the implementation that Liu (2020) follows, there are then two
-    dropouts in place of one, and :meth:`auxiliary_losses` keeps the second transform close to orthogonal.
+    predicts a 3×3 matrix that is applied to the points, and another one a 64×64 matrix for the features after the second
+    convolution. Both start at the identity. There are then two dropouts instead of one, and :meth:`auxiliary_losses`
+    keeps the second transform close to orthogonal. This and Glorot initialization follow the implementation that
+    Liu (2020) follows.
 
     Args:
         num_classes: 40 for ModelNet-40; None makes it a feature extractor.
-        t_net: with the two transforms, "PN (T)" of table 6.8.
-        in_channels: coordinates of a point.
-        dropout: probability, before the classifier; with ``t_net`` also behind the first fully connected layer.
-        transform_penalty: weight of ½‖AAᵀ − I‖²_F of the feature transforms of a batch, summed over it.
-        conv: layer factory with the signature of ``nn.Conv1d``.
-        linear: layer factory with the signature of ``nn.Linear``.
-        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`; the
-            implementation that Liu (2020) follows starts as Glorot does.
+        t_net: Use the two transforms: "PN (T)" of table 6.8.
+        in_channels: Coordinates of a point.
+        dropout: Probability of dropout before the classifier, and with ``t_net`` also after the first fully connected
+            layer.
+        transform_penalty: Weight of ½‖AAᵀ − I‖²_F of the feature transforms, summed over the batch.
+        **options: See :class:`~hypersphere.models.ConvOptions`; ``conv`` has the signature of ``nn.Conv1d``.
+
+    Raises:
+        ValueError: If ``transform_penalty`` is negative.
 
     >>> net = PointNet(40, width=0.25).eval()
     >>> net(torch.randn(2, 3, 100)).shape, net.feature_dim
@@ -45,30 +46,16 @@ class PointNet(Network):
         in_channels: int = 3,
         dropout: float = 0.3,
         transform_penalty: float = 0.001,
-        conv: LayerFactory = nn.Conv1d,
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = "batch",
-        activation: ActivationOption = "relu",
-        init: InitOption = "xavier",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
-        operator: Operator | None = None,
+        **options: Unpack[ConvOptions],
     ):
         super().__init__()
         if not transform_penalty >= 0:
             raise ValueError(f"transform_penalty must be a number ≥ 0, got {transform_penalty!r}")
         self.transform_penalty = transform_penalty
         self._transform: Tensor | None = None  # of the last batch
-        layers = make_layers(
-            conv=conv,
-            linear=linear,
-            norm=norm,
-            activation=activation,
-            init=init,
-            width=width,
-            operator=operator,
-            batch=nn.BatchNorm1d,
-        )
+        options.setdefault("conv", nn.Conv1d)
+        options.setdefault("init", "xavier")
+        layers = make_layers(**options, batch=nn.BatchNorm1d)
         self.input_transform = TNet(layers, in_channels) if t_net else None
         self.points, channels = layers.convolutions(in_channels, (64, 64), 1)
         self.feature_transform = TNet(layers, channels) if t_net else None
@@ -77,7 +64,7 @@ class PointNet(Network):
         if t_net:
             self.cloud[0].add_module("dropout", nn.Dropout(dropout))
         self.dropout = nn.Dropout(dropout)
-        self._classify(dim, num_classes, classifier, operator)
+        self._add_classifier(dim, num_classes, layers)
 
     def features(self, x: Float[Tensor, "batch coordinates points"]) -> Float[Tensor, "batch dim"]:
         """Return the embedding of a batch of clouds."""
@@ -86,11 +73,11 @@ class PointNet(Network):
         return features
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the transform of the last batch, which is part of a graph and can be neither copied nor pickled."""
+        """Return the state without the transform of the last batch, which autograd does not allow to copy or pickle."""
         return {**self.__dict__, "_transform": None}
 
     def auxiliary_losses(self) -> dict[str, Float[Tensor, ""]]:
-        """Return the penalty on the feature transforms of the last batch; nothing without T-Net."""
+        """Return the penalty on the feature transforms of the last training batch; empty without T-Net."""
         if self._transform is None:
             return {}
         return {"transform": self.transform_penalty * orthonormality(self._transform) / 2}
@@ -133,14 +120,13 @@ class TNet(nn.Module):
         return self.matrix(self.cloud(self.points(x).amax(-1))).unflatten(-1, (channels, channels))
 
 
-class PointNetOptions(LayerOptions, total=False):
+class PointNetOptions(ConvOptions, total=False):
     """The arguments of :class:`PointNet`."""
 
     t_net: bool
     in_channels: int
     dropout: float
     transform_penalty: float
-    conv: LayerFactory
 
 
 def pointnet(num_classes: int | None = 40, **options: Unpack[PointNetOptions]) -> PointNet:

@@ -5,26 +5,28 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
-from .network import LayerOptions, Network
+from .blocks import Layers, make_layers
+from .network import ConvOptions, Network
 
 
 class PointNet2(Network):
     """Three levels of set abstraction, then fully connected 512 and 256 (Qi et al. 2017, arXiv 1706.02413).
 
-    A level chooses centers by :func:`sample_farthest`, gathers the neighbors of each within a radius, and gives each
-    group to a small PointNet of coordinates relative to the center and of the features below. The levels have 512
-    centers with 32 neighbors within 0.2, 128 with 64 within 0.4, and one group of everything; their widths are those of
-    the single-scale model in the authors' repository, which Liu (2020) uses because it has no multi-resolution one.
+    A level chooses centers by :func:`sample_farthest` and groups the neighbors of each center within a radius. A small
+    PointNet then sees the coordinates of each group, relative to the center, and the features from the level before. The
+    first level has 512 centers with 32 neighbors within 0.2, the second 128 centers with 64 neighbors within 0.4, and the
+    last one group of all points. Widths are those of the single-scale model in the authors' repository, which Liu (2020)
+    uses because the repository has no multi-resolution model.
 
     Args:
         num_classes: 40 for ModelNet-40; None makes it a feature extractor.
-        centers: of the first two levels; at most the number of points below are used.
-        dropout: probability, behind each fully connected layer.
-        conv: layer factory with the signature of ``nn.Conv1d``.
-        linear: layer factory with the signature of ``nn.Linear``.
-        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`.
+        centers: Number of centers of the first two levels, limited to the number of points of the level before.
+        dropout: Probability of dropout after each fully connected layer.
+        **options: See :class:`~hypersphere.models.ConvOptions`; ``conv`` has the signature of ``nn.Conv1d``. The default
+            initialization is Glorot's.
+
+    Raises:
+        ValueError: If there are no centers.
 
     >>> net = PointNet2(40, width=0.1, centers=(16, 4)).eval()
     >>> net(torch.randn(2, 3, 50)).shape, net.feature_dim
@@ -37,35 +39,21 @@ class PointNet2(Network):
         *,
         centers: tuple[int, int] = (512, 128),
         dropout: float = 0.5,
-        conv: LayerFactory = nn.Conv1d,
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = "batch",
-        activation: ActivationOption = "relu",
-        init: InitOption = "xavier",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
-        operator: Operator | None = None,
+        **options: Unpack[ConvOptions],
     ):
         super().__init__()
         if min(centers) < 1:
             raise ValueError(f"centers must be two integers ≥ 1, got {centers!r}")
-        layers = make_layers(
-            conv=conv,
-            linear=linear,
-            norm=norm,
-            activation=activation,
-            init=init,
-            width=width,
-            operator=operator,
-            batch=nn.BatchNorm1d,
-        )
+        options.setdefault("conv", nn.Conv1d)
+        options.setdefault("init", "xavier")
+        layers = make_layers(**options, batch=nn.BatchNorm1d)
         self.level1 = SetAbstraction(layers, 0, (64, 64, 128), centers[0], 0.2, 32)
         self.level2 = SetAbstraction(layers, self.level1.filters, (128, 128, 256), centers[1], 0.4, 64)
         self.whole, channels = layers.convolutions(3 + self.level2.filters, (256, 512, 1024), 1)
         self.cloud, dim = layers.perceptron(channels, (512, 256))
         self.cloud[0].add_module("dropout", nn.Dropout(dropout))
         self.dropout = nn.Dropout(dropout)
-        self._classify(dim, num_classes, classifier, operator)
+        self._add_classifier(dim, num_classes, layers)
 
     def features(self, x: Float[Tensor, "batch 3 points"]) -> Float[Tensor, "batch dim"]:
         """Return the embedding of a batch of clouds."""
@@ -75,7 +63,7 @@ class PointNet2(Network):
 
 
 class SetAbstraction(nn.Module):
-    """Centers, the neighbors of each within a radius, and a small PointNet for every group.
+    """A level of PointNet++: centers, the neighbors of each within a radius, and a small PointNet for every group.
 
     >>> level = SetAbstraction(make_layers(conv=torch.nn.Conv1d, norm=None), 0, (8, 16), centers=4, radius=0.5, neighbors=3)
     >>> points, features = level(torch.randn(2, 3, 10), None)
@@ -93,7 +81,7 @@ class SetAbstraction(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch 3 points"], below: Float[Tensor, "batch channels points"] | None
     ) -> tuple[Float[Tensor, "batch 3 centers"], Float[Tensor, "batch filters centers"]]:
-        """Return the centers and a feature of each group."""
+        """Return the centers and the features of their groups."""
         rows = x.mT
         centers = take_points(rows, sample_farthest(rows, min(self.centers, rows.shape[1])))
         index = find_neighbors(centers, rows, self.radius, self.neighbors).flatten(1)
@@ -106,11 +94,11 @@ class SetAbstraction(nn.Module):
 
 @torch.no_grad()
 def sample_farthest(points: Float[Tensor, "batch points 3"], count: int) -> Int[Tensor, "batch {count}"]:
-    """Return indices of points, each the farthest from those chosen before it; the first is point 0.
+    """Return indices of points, starting with point 0; each next one is the farthest from all chosen before.
 
     Args:
         points: Clouds of points.
-        count: How many are chosen, at most the number of points.
+        count: Number of points to choose, at most that of the cloud.
 
     >>> sample_farthest(torch.tensor([[[0.0, 0, 0], [1, 0, 0], [5, 0, 0], [2, 0, 0]]]), 3)
     tensor([[0, 2, 3]])
@@ -128,13 +116,13 @@ def sample_farthest(points: Float[Tensor, "batch points 3"], count: int) -> Int[
 def find_neighbors(
     centers: Float[Tensor, "batch centers 3"], points: Float[Tensor, "batch points 3"], radius: float, count: int
 ) -> Int[Tensor, "batch centers _"]:
-    """Return indices of the first ``count`` points within a radius of each center; a smaller group repeats its first.
+    """Return indices of the first ``count`` points within a radius of each center. A smaller group repeats its first point.
 
     Args:
-        centers: Points among ``points``, so that no group is empty.
+        centers: Some of ``points``, so that no group is empty.
         points: Clouds of points.
-        radius: Of the balls.
-        count: The largest size of a group.
+        radius: Radius of the ball around each center.
+        count: Size of a group.
 
     >>> points = torch.tensor([[[0.0, 0, 0], [9, 0, 0], [0.1, 0, 0]]])
     >>> find_neighbors(points[:, :1], points, radius=0.5, count=3)
@@ -157,12 +145,11 @@ def take_points(points: Float[Tensor, "batch points d"], index: Int[Tensor, "bat
     return points.gather(1, index[..., None].expand(-1, -1, points.shape[-1]))
 
 
-class PointNet2Options(LayerOptions, total=False):
+class PointNet2Options(ConvOptions, total=False):
     """The arguments of :class:`PointNet2`."""
 
     centers: tuple[int, int]
     dropout: float
-    conv: LayerFactory
 
 
 def pointnet2(num_classes: int | None = 40, **options: Unpack[PointNet2Options]) -> PointNet2:

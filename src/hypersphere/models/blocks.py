@@ -1,8 +1,8 @@
 """Factories of layers, and the rows of the architecture tables of Liu (2020).
 
-A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Each row is a small object here, so that
-an architecture is a list that reads like its table, and plain, spherical and decoupled networks are one list with
-another operator or other factories.
+A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Here each row is a small object, so an
+architecture is a list that reads like its table. The plain, the spherical and the decoupled version of a network have
+the same rows and differ in the operator or the factories.
 """
 
 import copy
@@ -27,7 +27,7 @@ InitOption: TypeAlias = Init | Literal["he", "xavier", "normal"] | None
 
 
 def he_normal(weight: Tensor) -> Tensor:
-    """N(0, 2/fan_in): the initialization [38] that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3).
+    """Draw a weight in place from N(0, 2/fan_in), the initialization that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3).
 
     >>> round(he_normal(torch.empty(1000, 50)).std().item(), 2)
     0.2
@@ -44,23 +44,29 @@ def make_layers(
     init: InitOption = "he",
     width: float = 1.0,
     operator: Operator | None = None,
+    classifier: HeadFactory = nn.Linear,
     batch: LayerFactory = nn.BatchNorm2d,
 ) -> "Layers":
-    """Return :class:`Layers` from the options of a model, which may be names in place of factories.
+    """Return :class:`Layers` from the options of a model, in which a factory may be given by its name.
 
     Args:
         conv: Factory with the signature of :class:`torch.nn.Conv2d`.
         linear: Factory with the signature of :class:`torch.nn.Linear`.
-        norm: ``"batch"`` is ``batch``; ``"sphere"`` is :class:`~hypersphere.operators.SphereNorm`, which makes its
-            layer spherical, ``"sphere_rescaled"`` the same with learned β and γ, ``"sphere_batch"`` with BatchNorm
-            behind it; ``"none"`` or None is none; else a factory that takes the number of channels.
-        activation: ``"relu"``, ``"prelu"`` with one slope a channel, ``"leaky_relu"`` of slope 0.1 (D.7), ``"none"``,
+        norm: ``"batch"`` is the class passed as ``batch``. ``"sphere"`` is
+            :class:`~hypersphere.operators.SphereNorm`, which makes its layer spherical, ``"sphere_rescaled"`` the same
+            with learned β and γ, ``"sphere_batch"`` the same followed by BatchNorm. ``"none"`` or None omits it. A
+            factory takes the number of channels.
+        activation: ``"relu"``, ``"prelu"`` with one slope per channel, ``"leaky_relu"`` of slope 0.1 (D.7), ``"none"``,
             or a factory without arguments.
         init: ``"he"`` is :func:`he_normal`, ``"xavier"`` Glorot's uniform, ``"normal"`` N(0, 1) (table 7.3), or a
-            function that draws a weight in place; None is the layer's own.
-        width: multiplies every hidden width.
-        operator: what every layer that is made computes; None is the factories' own.
-        batch: the BatchNorm of the model's maps.
+            function that draws a weight in place. None keeps the initialization of the layer.
+        width: Multiplies every hidden width.
+        operator: What every hidden layer computes. None keeps the layers of the factories.
+        classifier: ``(feature_dim, num_classes)`` → module.
+        batch: The BatchNorm for the shape of the model's feature maps.
+
+    Raises:
+        ValueError: If a name is unknown, or ``width`` is not positive.
 
     >>> make_layers(activation="leaky_relu").nonlinearity(8)
     LeakyReLU(negative_slope=0.1)
@@ -83,18 +89,18 @@ def make_layers(
             accepted = ", ".join(map(repr, known))
             raise ValueError(f"{option} must be one of {accepted}, a factory or None, got {value!r}")
         made[option] = known[value] if isinstance(value, str) else value
-    # Objects of an operator are shared between the layers of one network, not between two networks.
-    return Layers(conv, linear, width=width, operator=copy.deepcopy(operator), **made)
+    # The layers of one network share the modules of an operator. Copying keeps two networks from sharing them.
+    return Layers(conv, linear, width=width, operator=copy.deepcopy(operator), classifier=classifier, **made)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The factories of a network's layers, the width multiplier, and the operator of the hidden layers.
+    """The factories of a network's layers and classifier, the width multiplier, and the operator of the hidden layers.
 
-    ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`; ``norm`` takes
-    the number of channels, or the layer itself when it is a :class:`~hypersphere.operators.SphereNorm`; ``activation``
-    takes nothing, except that ``nn.PReLU`` gets one slope a channel. ``norm``, ``activation`` and ``init`` may be None:
-    no normalization, no nonlinearity, the layer's own initialization. :func:`make_layers` takes names as well.
+    ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`. ``norm`` takes
+    the number of channels, or the layer itself if it is a :class:`~hypersphere.operators.SphereNorm`. ``activation``
+    takes no arguments, except that ``nn.PReLU`` gets one slope per channel. ``norm``, ``activation`` and ``init`` may be
+    None: no normalization, no nonlinearity, the initialization of the layer. :func:`make_layers` accepts names as well.
 
     >>> Layers(norm=None, width=0.5).convolutions(3, [16, 32], kernel=3)[0](torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 16, 8, 8])
@@ -107,6 +113,7 @@ class Layers:
     init: Init | None = he_normal
     width: float = 1.0
     operator: Operator | None = None
+    classifier: HeadFactory = nn.Linear
 
     def __post_init__(self) -> None:
         if not self.width > 0:
@@ -128,17 +135,18 @@ class Layers:
         padding: int | None = None,
         groups: int = 1,
     ) -> nn.Sequential:
-        """Build convolution, normalization and activation; with the default padding, stride 1 keeps the size for odd kernels.
+        """Build a convolution with normalization and activation.
 
-        There is a bias by default where no normalization takes its place.
+        By default the layer has a bias only if no normalization follows, and the padding lets stride 1 keep the size for
+        odd kernels.
         """
         bias = (self.norm is None or self.spherical_norm) if bias is None else bias
         if padding is None:
             assert isinstance(kernel, int)
             padding = (kernel - 1) // 2
-        grouped = {} if groups == 1 else {"groups": groups}  # factories of other layers may not accept groups
+        grouped = {} if groups == 1 else {"groups": groups}  # a custom factory may not accept groups
         layer = self.conv(channels, filters, kernel, stride=stride, padding=padding, bias=bias, **grouped)
-        return self._unit("conv", layer, filters, norm=True, activate=activate)
+        return self._build_unit("conv", layer, filters, norm=True, activate=activate)
 
     def convolutions(
         self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1
@@ -155,7 +163,7 @@ class Layers:
     ) -> nn.Sequential:
         """Build a fully connected layer, optionally with normalization and activation."""
         bias = (not normalize or self.norm is None or self.spherical_norm) if bias is None else bias
-        return self._unit(
+        return self._build_unit(
             "linear", self.linear(features, neurons, bias=bias), neurons, norm=normalize, activate=activate
         )
 
@@ -173,18 +181,27 @@ class Layers:
             return nn.Identity()
         return nn.PReLU(channels) if self.activation is nn.PReLU else self.activation()
 
+    def normalization(self, channels: int) -> nn.Module:
+        """Return the normalization as a module of its own; the identity if there is none or it is a SphereNorm."""
+        return nn.Identity() if self.norm is None or self.spherical_norm else self.norm(channels)
+
     @property
     def spherical_norm(self) -> bool:
         """Whether the normalization is a SphereNorm, which replaces the layer instead of following it."""
         return getattr(self.norm, "func", self.norm) is SphereNorm
 
     def plain(self, conv: LayerFactory = nn.Conv2d) -> "Layers":
-        """Return a copy without the operator: layers of this factory are not converted."""
+        """Return a copy with this factory of convolutions and without the operator."""
         return replace(self, conv=conv, operator=None, norm=None if self.spherical_norm else self.norm)
 
-    def _unit(self, name: str, layer: nn.Module, channels: int, *, norm: bool, activate: bool) -> nn.Sequential:
+    def for_vectors(self) -> "Layers":
+        """Return a copy whose batch normalization is that of vectors instead of feature maps."""
+        return replace(self, norm=nn.BatchNorm1d) if self.norm is nn.BatchNorm2d else self
+
+    def _build_unit(self, name: str, layer: nn.Module, channels: int, *, norm: bool, activate: bool) -> nn.Sequential:
         self._initialize(layer)
-        if self.operator is not None:  # names of layers are known to the whole network only, which restores them
+        if self.operator is not None:
+            # A single layer does not know its name in the network. The network restores the skipped layers at the end.
             convert(layer, operator=replace(self.operator, skip=()))
         if norm and self.norm is not None and self.spherical_norm:
             layer, norm = self.norm(layer), False
@@ -196,7 +213,7 @@ class Layers:
         return nn.Sequential(parts)
 
     def _initialize(self, layer: nn.Module) -> None:
-        """Draw the weights of the layer, or of those that a factory has wrapped; a parametrized one keeps its own."""
+        """Draw the weights of a layer and of the layers inside it. Parametrized weights are not changed."""
         if self.init is None:
             return
         for module in layer.modules():
@@ -231,7 +248,7 @@ class Row(ABC):
 
 @dataclass(frozen=True)
 class Conv(Row):
-    """``[kernel×kernel, filters]×times``; the stride is that of the first.
+    """``[kernel×kernel, filters]×times``; only the first convolution has the stride.
 
     >>> Conv(64, times=3, stride=2).size(32)
     16
@@ -256,9 +273,9 @@ class Conv(Row):
         ), filters
 
     def size(self, size: int) -> int:
-        """Return ⌊(size + 2·padding − kernel)/stride⌋ + 1 for the first, and likewise for the others."""
+        """Return the size after all convolutions; each gives ⌊(size + 2·padding − kernel)/stride⌋ + 1."""
         for stride in (self.stride, *(1,) * (self.times - 1)):
-            size = _slide(size, self.kernel, stride)
+            size = _get_output_size(size, self.kernel, stride)
         return size
 
 
@@ -279,11 +296,11 @@ class Pool(Row):
 
     def size(self, size: int) -> int:
         """Return half of the size, rounded down for even kernels and up for odd kernels."""
-        return _slide(size, self.kernel, 2)
+        return _get_output_size(size, self.kernel, 2)
 
 
 class Residual(nn.Module):
-    """``after(body(x) + shortcut(x))``, with the identity by default.
+    """``after(body(x) + shortcut(x))``. ``shortcut`` and ``after`` are the identity by default.
 
     >>> Residual(torch.nn.Conv2d(8, 8, 3, padding=1), after=torch.nn.ReLU())(torch.zeros(2, 8, 4, 4)).shape
     torch.Size([2, 8, 4, 4])
@@ -296,9 +313,10 @@ class Residual(nn.Module):
         self.after = nn.Identity() if after is None else after
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch filters rows columns"]:
-        """Return the output of the unit; ``body`` and ``shortcut`` have the same output shape."""
+        """Return the output of the unit."""
         return self.after(self.body(x) + self.shortcut(x))
 
 
-def _slide(size: int, kernel: int, stride: int) -> int:
+def _get_output_size(size: int, kernel: int, stride: int) -> int:
+    """Return the size after a convolution or pooling with padding (kernel − 1)/2, rounded down."""
     return (size + 2 * ((kernel - 1) // 2) - kernel) // stride + 1

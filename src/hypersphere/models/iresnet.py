@@ -1,14 +1,13 @@
 """IResNet: the residual networks of ArcFace (Deng et al., 2019, arXiv:1801.07698), as insightface trains them."""
 
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
-from .network import Network, pair, preset
+from .blocks import Layers, make_layers
+from .network import ConvOptions, Network, get_preset, make_pair
 
 Depth: TypeAlias = Literal[18, 34, 50, 100, 200]
 # depth → residual blocks of the four stages
@@ -23,15 +22,15 @@ WIDTHS = (64, 128, 256, 512)
 
 
 class IResNetBlock(nn.Module):
-    """Normalization, two 3×3 convolutions, and a shortcut without a nonlinearity behind the sum.
+    """Normalization, two 3×3 convolutions, and a shortcut. No nonlinearity follows the sum.
 
     The second convolution has the stride. The shortcut is a 1×1 convolution in the first block of a stage.
 
     Args:
         layers: The factories of the network.
-        in_channels: Maps of the input.
-        out_channels: Maps of the output.
-        stride: 2 halves the maps.
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        stride: 2 halves height and width.
 
     >>> IResNetBlock(hs.models.make_layers(), 8, 16, stride=2)(torch.zeros(1, 8, 6, 6)).shape
     torch.Size([1, 16, 3, 3])
@@ -39,7 +38,7 @@ class IResNetBlock(nn.Module):
 
     def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int = 1):
         super().__init__()
-        self.norm = make_norm(layers, in_channels)
+        self.norm = layers.normalization(in_channels)
         self.first = layers.convolution(in_channels, out_channels, 3)
         self.second = layers.convolution(out_channels, out_channels, 3, stride, activate=False)
         same = stride == 1 and in_channels == out_channels
@@ -48,7 +47,7 @@ class IResNetBlock(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
-        """Return the sum of both paths."""
+        """Return the sum of the convolutions and the shortcut."""
         out: Tensor = self.second(self.first(self.norm(x)))
         return out + self.shortcut(x)
 
@@ -61,10 +60,12 @@ class IResNet(Network):
     Args:
         depth: 18, 34, 50, 100 or 200.
         num_classes: None makes it a feature extractor.
-        in_channels: Maps of the input.
-        input_size: Height and width, or one number for both. The embedding sees the last map whole, so it is fixed.
+        in_channels: Channels of the input.
+        input_size: Height and width, or one number for both. The embedding layer covers the whole last feature map, so
+            other sizes are not accepted later.
         feature_dim: Dimension of the embedding.
-        conv, linear, norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.Options`.
+        **options: See :class:`~hypersphere.models.ConvOptions`. By default batch normalization, PReLU and He
+            initialization.
 
     Raises:
         ValueError: If there is no network of this depth.
@@ -82,46 +83,26 @@ class IResNet(Network):
         in_channels: int = 3,
         input_size: int | tuple[int, int] = 112,
         feature_dim: int = 512,
-        conv: LayerFactory = nn.Conv2d,
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = "batch",
-        activation: ActivationOption = "prelu",
-        init: InitOption = "he",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
-        operator: Operator | None = None,
+        **options: Unpack[ConvOptions],
     ):
         super().__init__()
         self.settings: dict[str, Any] = {"depth": depth, "input_size": input_size, "feature_dim": feature_dim}
-        layers = make_layers(
-            conv=conv, linear=linear, norm=norm, activation=activation, init=init, width=width, operator=operator
-        )
+        options.setdefault("activation", "prelu")
+        layers = make_layers(**options)
         channels = layers.scaled(WIDTHS[0])
         self.stem = layers.convolution(in_channels, channels, 3)
-        stages, (rows, columns) = [], pair(input_size)
-        for filters, count in zip(map(layers.scaled, WIDTHS), preset(BLOCKS, depth, "depth"), strict=True):
+        stages, (rows, columns) = [], make_pair(input_size)
+        for filters, count in zip(map(layers.scaled, WIDTHS), get_preset(BLOCKS, depth, "depth"), strict=True):
             blocks = [IResNetBlock(layers, channels, filters, stride=2)]
             blocks += [IResNetBlock(layers, filters, filters) for _ in range(count - 1)]
             stages.append(nn.Sequential(*blocks))
             channels, rows, columns = filters, -(-rows // 2), -(-columns // 2)
         self.stages = nn.Sequential(*stages)
-        self.norm = make_norm(layers, channels)
-        self.embedding = make_vector_layers(layers).dense(
-            channels * rows * columns, feature_dim, normalize=True, bias=True
-        )
-        self._classify(feature_dim, num_classes, classifier, operator)
+        self.norm = layers.normalization(channels)
+        self.embedding = layers.for_vectors().dense(channels * rows * columns, feature_dim, normalize=True, bias=True)
+        self._add_classifier(feature_dim, num_classes, layers)
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d"]:
         """Return the embedding of a batch of aligned faces."""
         embedded: Tensor = self.embedding(self.norm(self.stages(self.stem(x))).flatten(1))
         return embedded
-
-
-def make_norm(layers: Layers, channels: int) -> nn.Module:
-    """Return the normalization by itself, or the identity if there is none or if it takes over a layer."""
-    return nn.Identity() if layers.norm is None or layers.spherical_norm else layers.norm(channels)
-
-
-def make_vector_layers(layers: Layers) -> Layers:
-    """Return the factories for vectors: batch normalization without positions."""
-    return replace(layers, norm=nn.BatchNorm1d) if layers.norm is nn.BatchNorm2d else layers

@@ -5,27 +5,27 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from ..operators import Operator
-from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
-from .iresnet import make_vector_layers
-from .network import Network, pair
+from .blocks import Layers, make_layers
+from .network import ConvOptions, Network, make_pair
 
-BASE_WIDTH = 64  # channels of the first stage, before `scale`
-EXPANDED = (128, 256, 512)  # channels between the 1×1 convolutions where the maps are halved
-REPEATED = (128, 256, 256)  # the same in the blocks that follow
-HEAD_WIDTH = 512
+BASE_WIDTH = 64  # channels of the first stage, before they are multiplied by `scale`
+# Channels between the two 1×1 convolutions of a bottleneck, for the last three stages.
+FIRST_EXPANDED = (128, 256, 512)  # in the first block of the stage, which halves the feature maps
+NEXT_EXPANDED = (128, 256, 256)  # in its other blocks
+HEAD_WIDTH = 512  # channels of the last 1×1 convolution
 
 
 class Bottleneck(nn.Module):
-    """Expand, filter each channel by itself, project; with a shortcut if the block keeps the shape.
+    """A 1×1 convolution to more channels, a depthwise 3×3 convolution, and a 1×1 convolution to fewer channels.
 
     Args:
         layers: The factories of the network.
-        in_channels: Maps of the input.
-        expanded: Maps between the two 1×1 convolutions.
-        out_channels: Maps of the output.
-        stride: 2 halves the maps, without a shortcut.
+        in_channels: Channels of the input.
+        expanded: Channels between the two 1×1 convolutions.
+        out_channels: Channels of the output.
+        stride: 1 adds a shortcut; 2 halves height and width.
 
     >>> Bottleneck(hs.models.make_layers(), 8, 16, 8)(torch.zeros(1, 8, 4, 4)).shape
     torch.Size([1, 8, 4, 4])
@@ -51,13 +51,15 @@ class MobileFaceNet(Network):
 
     Args:
         num_classes: None makes it a feature extractor.
-        blocks: Blocks of the four stages. A first stage of one block is a grouped 3×3 convolution.
+        blocks: Number of blocks of the four stages. A first stage with one block is a grouped 3×3 convolution.
         scale: Multiplies the channels between blocks, not those inside them. insightface publishes 2, and 4 with ``blocks``
             (2, 8, 12, 4) as the large variant.
-        in_channels: Maps of the input.
-        input_size: Height and width, or one number for both. The last convolution covers the whole map, so it is fixed.
+        in_channels: Channels of the input.
+        input_size: Height and width, or one number for both. The last convolution covers the whole feature map, so other
+            sizes are not accepted later.
         feature_dim: Dimension of the embedding.
-        conv, linear, norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.Options`.
+        **options: See :class:`~hypersphere.models.ConvOptions`. By default batch normalization, PReLU and He
+            initialization.
 
     Raises:
         ValueError: If ``blocks`` are not four numbers of at least 1, or ``scale`` is below 1.
@@ -76,14 +78,7 @@ class MobileFaceNet(Network):
         in_channels: int = 3,
         input_size: int | tuple[int, int] = 112,
         feature_dim: int = 512,
-        conv: LayerFactory = nn.Conv2d,
-        linear: LayerFactory = nn.Linear,
-        norm: NormOption = "batch",
-        activation: ActivationOption = "prelu",
-        init: InitOption = "he",
-        width: float = 1.0,
-        classifier: HeadFactory = nn.Linear,
-        operator: Operator | None = None,
+        **options: Unpack[ConvOptions],
     ):
         super().__init__()
         if len(blocks) != 4 or min(blocks) < 1:
@@ -96,29 +91,30 @@ class MobileFaceNet(Network):
             "input_size": input_size,
             "feature_dim": feature_dim,
         }
-        layers = make_layers(
-            conv=conv, linear=linear, norm=norm, activation=activation, init=init, width=width, operator=operator
-        )
+        options.setdefault("activation", "prelu")
+        layers = make_layers(**options)
         base, head = layers.scaled(BASE_WIDTH), layers.scaled(HEAD_WIDTH)
         channels = scale * base
         self.stem = layers.convolution(in_channels, channels, 3, 2)
         if blocks[0] == 1:
             first: nn.Module = layers.convolution(channels, channels, 3, groups=base)
         else:
-            wide = layers.scaled(EXPANDED[0])
+            wide = layers.scaled(FIRST_EXPANDED[0])
             first = nn.Sequential(*(Bottleneck(layers, channels, wide, channels) for _ in range(blocks[0])))
         stages = [first]
         widths = (channels, 2 * channels, 2 * channels)
-        for out, expanded, repeated, count in zip(widths, EXPANDED, REPEATED, blocks[1:], strict=True):
-            stages.append(Bottleneck(layers, channels, layers.scaled(expanded), out, stride=2))
-            stages.append(nn.Sequential(*(Bottleneck(layers, out, layers.scaled(repeated), out) for _ in range(count))))
+        for out, first_wide, next_wide, count in zip(widths, FIRST_EXPANDED, NEXT_EXPANDED, blocks[1:], strict=True):
+            stages.append(Bottleneck(layers, channels, layers.scaled(first_wide), out, stride=2))
+            stages.append(
+                nn.Sequential(*(Bottleneck(layers, out, layers.scaled(next_wide), out) for _ in range(count)))
+            )
             channels = out
         self.stages = nn.Sequential(*stages)
         self.last = layers.convolution(channels, head, 1)
-        rows, columns = (-(-side // 16) for side in pair(input_size))
+        rows, columns = (-(-side // 16) for side in make_pair(input_size))
         self.collect = layers.convolution(head, head, (rows, columns), padding=0, groups=head, activate=False)
-        self.embedding = make_vector_layers(layers).dense(head, feature_dim, normalize=True, bias=False)
-        self._classify(feature_dim, num_classes, classifier, operator)
+        self.embedding = layers.for_vectors().dense(head, feature_dim, normalize=True, bias=False)
+        self._add_classifier(feature_dim, num_classes, layers)
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d"]:
         """Return the embedding of a batch of aligned faces."""

@@ -1,4 +1,4 @@
-r"""Attention, perceptron and steps of a transformer on the sphere; besides weights only scales are learned."""
+r"""Layers of a transformer on the sphere (nGPT): attention, a gated perceptron, learned step sizes, rotary positions."""
 
 import math
 
@@ -13,20 +13,20 @@ from ..operators.attention_heads import join_heads, split_heads
 from .blocks import Layers
 
 
-def toward(
-    h: Float[Tensor, "*batch dim"], proposal: Float[Tensor, "*batch dim"], alpha: float | Float[Tensor, " dim"]
+def step_towards(
+    h: Float[Tensor, "*batch dim"], target: Float[Tensor, "*batch dim"], alpha: float | Float[Tensor, " dim"]
 ) -> Float[Tensor, "*batch dim"]:
-    r"""Return norm(h + α(norm(proposal) − h)): the state turned part of the way towards a proposal.
+    r"""Return norm(h + α(norm(target) − h)): the state after a step towards the output of a layer.
 
     Args:
         h: States of length 1.
-        proposal: What a layer proposes; only its direction counts.
-        alpha: The step, one number or one per dimension.
+        target: Output of a layer; only its direction matters.
+        alpha: Step size, one number or one per dimension.
 
-    >>> toward(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 7.0]), 0.5)
+    >>> step_towards(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 7.0]), 0.5)
     tensor([0.7071, 0.7071])
     """
-    return normalize(h + alpha * (normalize(proposal) - h))
+    return normalize(h + alpha * (normalize(target) - h))
 
 
 def make_rotation(
@@ -38,7 +38,7 @@ def make_rotation(
         tokens: Number of positions.
         dim: Dimension of a head, an even number.
         base: Ratio of the longest to the shortest wavelength; the default is that of the paper.
-        device: Where the result is.
+        device: Device of the result.
 
     >>> make_rotation(3, 4)[0]
     tensor([[1., 0.],
@@ -54,7 +54,7 @@ def rotate_by_position(
 ) -> Float[Tensor, "batch heads tokens dim"]:
     r"""Rotate each pair of dimensions (i, i + dim/2) by the angle of its position.
 
-    The product of a rotated query and a rotated key depends on their distance only, and lengths stay what they are.
+    The product of a rotated query and a rotated key depends only on the distance of their positions. Lengths do not change.
 
     Args:
         x: Queries or keys.
@@ -71,15 +71,15 @@ def rotate_by_position(
 
 
 class StepSize(nn.Module):
-    r"""Positive scales that are learned as fast as the weights: |s|·start·√dim, with s = 1/√dim at first.
+    r"""Positive scales that are learned as fast as the weights: |s|·start·√dim, where s starts at 1/√dim.
 
-    A direction of dimension ``dim`` has entries of about 1/√dim. A parameter of this size lets one learning rate serve
-    both (2.5 of arXiv:2410.01131).
+    The entries of a direction of dimension ``dim`` are about 1/√dim. The parameter s has the same size, so one learning
+    rate suits both (2.5 of arXiv:2410.01131).
 
     Args:
         size: Number of scales.
-        start: Their value at the start.
-        dim: Dimension of the hidden states; None takes ``size``.
+        start: Initial value of the scales.
+        dim: Dimension of the hidden states; ``size`` if None.
 
     Raises:
         ValueError: If ``start`` is not positive.
@@ -91,17 +91,17 @@ class StepSize(nn.Module):
     def __init__(self, size: int, start: float, dim: int | None = None):
         super().__init__()
         if not start > 0:
-            raise ValueError(f"the step α at the start must be a number > 0, got {start!r}")
+            raise ValueError(f"the initial step α must be a number > 0, got {start!r}")
         self.start, self.dim = start, size if dim is None else dim
         self.s = nn.Parameter(torch.full((size,), 1 / math.sqrt(self.dim)))
 
     def forward(self) -> Float[Tensor, " size"]:
-        """Return the scales as they are now."""
+        """Return the scales."""
         return self.s.abs() * (self.start * math.sqrt(self.dim))
 
 
 class NGPTAttention(nn.Module):
-    r"""Attention by cosines: softmax(√d·(s∘q̂)·(s∘k̂)) v, with d the dimension of a head and s learned, 1 at first.
+    r"""Attention by cosines: softmax(√d·(s∘q̂)·(s∘k̂)) v, where d is the dimension of a head and s is learned from 1.
 
     Args:
         dim: Dimension of the hidden states.
@@ -121,12 +121,12 @@ class NGPTAttention(nn.Module):
         mask: Float[Tensor, "..."] | None = None,
         rotation: Float[Tensor, "tokens half 2"] | None = None,
     ) -> Float[Tensor, "batch tokens dim"]:
-        """Return what attention proposes; the next step takes its direction only.
+        """Return the output of the attention. The caller uses only its direction.
 
         Args:
             h: States.
-            mask: Added to the scores.
-            rotation: Turns queries and keys by their position, see :func:`rotate_by_position`.
+            mask: Values added to the scores.
+            rotation: Rotary positions for :func:`rotate_by_position`.
         """
         scale = split_heads(self.scale()[None, None], self.heads)
         q, k, v = (split_heads(layer(h), self.heads) for layer in (self.query, self.key, self.value))
@@ -135,15 +135,15 @@ class NGPTAttention(nn.Module):
         q, k = ((scale * normalize(x)).to(v.dtype) for x in (q, k))
         return self.out(join_heads(F.scaled_dot_product_attention(q, k, v, mask, scale=math.sqrt(q.shape[-1]))))
 
-    def directions(self) -> list[tuple[nn.Module, int]]:
-        """Return the layers, each with the axis of its vectors: 0 for rows, which read h, 1 for columns, which write it."""
+    def list_directions(self) -> list[tuple[nn.Module, int]]:
+        """Return each layer with the axis of its weight vectors: 0 for rows that read h, 1 for columns that are added to h."""
         return [(self.query, 0), (self.key, 0), (self.value, 0), (self.out, 1)]
 
 
 class NGPTMLP(nn.Module):
     r"""Gated perceptron W_o(s_u∘u · φ(√dim·s_v∘v)) with u = W_u·h and v = W_v·h; both scales are 1 at the start.
 
-    The entries of v are cosines; √dim brings them to where φ is not a straight line.
+    The entries of v are cosines. The factor √dim brings them into a range where φ is not linear.
 
     Args:
         dim: Dimension of the hidden states.
@@ -159,13 +159,13 @@ class NGPTMLP(nn.Module):
         self.up_scale, self.gate_scale = (nn.Parameter(torch.ones(hidden)) for _ in range(2))
 
     def forward(self, h: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return what the perceptron proposes; the next step takes its direction only."""
+        """Return the output of the perceptron. The caller uses only its direction."""
         rows = h.flatten(0, 1)  # an activation with one slope per channel expects channels in the second dimension
         gate = self.activation(self.gate(rows) * (self.gate_scale * math.sqrt(h.shape[-1])))
         return self.out(self.up(rows) * self.up_scale * gate).view_as(h)
 
-    def directions(self) -> list[tuple[nn.Module, int]]:
-        """Return the layers and axes, as :class:`NGPTAttention` does."""
+    def list_directions(self) -> list[tuple[nn.Module, int]]:
+        """Return each layer with the axis of its weight vectors, as :meth:`NGPTAttention.list_directions` does."""
         return [(self.up, 0), (self.gate, 0), (self.out, 1)]
 
 
@@ -173,7 +173,7 @@ class NGPTMLP(nn.Module):
 def renormalize_weights(layer: nn.Module, dim: int) -> None:
     """Normalize every row or column of the weights of a module in place.
 
-    A weight that is computed from a frozen one, as orthogonal fine-tuning does, stays as it is: a rotation keeps the
+    Orthogonal fine-tuning computes a weight from a frozen one. Such a weight is not changed, because a rotation keeps the
     lengths of rows.
 
     Args:
@@ -181,7 +181,7 @@ def renormalize_weights(layer: nn.Module, dim: int) -> None:
         dim: 0 for rows (filters of a convolution), 1 for columns.
 
     Raises:
-        ValueError: If a weight is computed from one that learns, so that nothing can be written to it.
+        ValueError: If a weight is computed from a trained one, so it cannot be written.
 
     >>> linear = torch.nn.Linear(3, 2, bias=False)
     >>> renormalize_weights(linear, 0)
@@ -189,22 +189,22 @@ def renormalize_weights(layer: nn.Module, dim: int) -> None:
     True
     """
     for module in layer.modules():
-        if parametrize.is_parametrized(module, "weight") and not _learns(module):
+        if parametrize.is_parametrized(module, "weight") and not _has_trained_original(module):
             continue
         weight = getattr(module, "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim < 2:
             continue
         if not isinstance(weight, nn.Parameter):
             raise ValueError(
-                f"renormalize_ needs weights that are parameters, got a computed one in {type(module).__name__}; "
-                "remove its parametrization, or leave this layer out of what parametrizes"
+                f"renormalize_ needs weights that are parameters, but that of a {type(module).__name__} is computed; "
+                "remove its parametrization, or exclude this layer when you parametrize the network"
             )
         rows = weight.flatten(1) if dim == 0 else weight.flatten(1).mT
         unit = normalize(rows)
         weight.copy_((unit if dim == 0 else unit.mT).reshape(weight.shape))
 
 
-def _learns(module: nn.Module) -> bool:
-    """Return whether what the weight is computed from is trained itself."""
-    held = module.parametrizations["weight"]  # type: ignore[index, union-attr]
-    return any(p.requires_grad for p in held.parameters(recurse=False))  # type: ignore[union-attr]
+def _has_trained_original(module: nn.Module) -> bool:
+    """Return whether a parametrized weight is computed from a parameter that is trained."""
+    originals = module.parametrizations["weight"].parameters(recurse=False)  # type: ignore[index, union-attr]
+    return any(p.requires_grad for p in originals)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..geometry import PowerSpherical, VonMisesFisher
 from ..geometry.distributions import SphericalDistribution
 from .blocks import ActivationOption, InitOption, NormOption, make_layers
-from .network import pair
+from .network import make_pair
 
 POSTERIORS: dict[str, type[SphericalDistribution]] = {
     "power_spherical": PowerSpherical,
@@ -22,13 +22,13 @@ class SphericalAutoencoder(nn.Module):
     r"""Convolutions to a distribution on the unit sphere, and from a direction back to an image.
 
     The encoder gives a mean direction and a concentration κ = 1 + softplus(…), as in arXiv:1804.00891. The prior is the
-    uniform distribution, so the divergence depends on κ alone and no code is preferred: a Gaussian prior pulls codes to
-    the origin, this one spreads them over the sphere. Pixels are Bernoulli variables, ``decode`` returns their logits.
+    uniform distribution, so the divergence depends on κ alone. A Gaussian prior pulls codes to the origin; the uniform
+    prior spreads them over the sphere. Pixels are Bernoulli variables, and ``decode`` returns their logits.
 
     Args:
         in_channels: Channels of the images.
         input_size: Height and width, multiples of 2 to the number of ``widths``.
-        latent_dim: Dimension d of the space around the sphere; 3 can be drawn.
+        latent_dim: Dimension d of the codes, which lie on the unit sphere in ℝᵈ; d = 3 can be plotted.
         posterior: ``"power_spherical"`` (closed forms, cheap samples) or ``"von_mises_fisher"``.
         widths: Filters of the convolutions; each halves height and width.
         norm, activation, init: See :class:`~hypersphere.models.LayerOptions`.
@@ -55,7 +55,7 @@ class SphericalAutoencoder(nn.Module):
         init: InitOption = "he",
     ):
         super().__init__()
-        size, factor = pair(input_size), 2 ** len(widths)
+        size, factor = make_pair(input_size), 2 ** len(widths)
         if posterior not in POSTERIORS:
             raise ValueError(f"posterior must be one of {', '.join(POSTERIORS)}, got {posterior!r}")
         if latent_dim < 2 or not widths or min(widths) < 1:
@@ -83,7 +83,7 @@ class SphericalAutoencoder(nn.Module):
         return self.distribution(self.mean(maps), 1 + F.softplus(self.concentration(maps)[:, 0]))
 
     def decode(self, code: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch channels height width"]:
-        """Return the logits of the pixels of codes of length 1."""
+        """Return the logits of the pixels for codes of length 1."""
         logits: Tensor = self.image(self.decoder(self.dense(code)))
         return logits
 
