@@ -133,8 +133,8 @@ def test_a_layer_agrees_with_the_same_function_as_a_users_own(g, empty):
 def test_scaled_value_and_both_derivatives(tile, monkeypatch):
     monkeypatch.setattr(tiling, "TILE", tile)
     product, _, factor, bias = inputs()
-    for ours in (False, True):
-        call = lambda *t: apply_scale_epilogue(*[v.clone() for v in t], ours=ours)  # noqa: B023
+    for owned in (False, True):
+        call = lambda *t: apply_scale_epilogue(*[v.clone() for v in t], owned=owned)  # noqa: B023
         assert torch.allclose(call(product, factor, bias), product * factor + bias)
         assert torch.autograd.gradcheck(call, (product, factor, bias))
         assert torch.autograd.gradgradcheck(call, (product, factor, bias))

@@ -87,7 +87,7 @@ def test_refuses():
         SphereNorm(nn.Conv2d(3, 4, 3), rescale=True, beta=2.0)
     with pytest.raises(ValueError, match="gamma must be a finite number or None, got nan"):
         SphereNorm(nn.Conv2d(3, 4, 3), gamma=float("nan"))
-    with pytest.raises(ValueError, match="rescale must be False beside batchnorm=True"):
+    with pytest.raises(ValueError, match="rescale must be False with batchnorm=True"):
         SphereNorm(nn.Conv2d(3, 4, 3), rescale=True, batchnorm=True)
     with pytest.raises(ValueError, match="no layer of BatchNorm2d was converted"):
         SphereNorm(nn.BatchNorm2d(3))

@@ -39,12 +39,12 @@ def test_it_is_a_value():
 
 
 def test_an_operator_beside_a_magnitude_is_refused():
-    with pytest.raises(ValueError, match="an operator has a magnitude and an angle of its own"):
+    with pytest.raises(ValueError, match="pass either operator or magnitude and angular"):
         convert(network(), magnitudes.Log(), operator=Operator())
 
 
 def test_a_name_that_means_no_layer_is_refused():
-    with pytest.raises(ValueError, match="skip names '1', which is no layer"):
+    with pytest.raises(ValueError, match="skip names '1', which matches no layer"):
         convert(network(), operator=Operator(skip=("1",)))
 
 
@@ -52,11 +52,11 @@ def test_a_name_that_means_no_layer_is_refused():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"magnitude": torch.sqrt}, "magnitude must be Magnitude or None"),
-        ({"magnitude": angular.Linear()}, "magnitude must be Magnitude or None"),
-        ({"angular": magnitudes.Linear()}, "angular must be Angular or None"),
-        ({"skip": "fc"}, "skip must be a tuple of names of layers, got 'fc'"),
-        ({"skip": (3,)}, "skip must be a tuple of names of layers"),
+        ({"magnitude": torch.sqrt}, "magnitude must be None or a Magnitude object"),
+        ({"magnitude": angular.Linear()}, "magnitude must be None or a Magnitude object"),
+        ({"angular": magnitudes.Linear()}, "angular must be None or a Angular object"),
+        ({"skip": "fc"}, "skip must be a tuple of layer names, got 'fc'"),
+        ({"skip": (3,)}, "skip must be a tuple of layer names"),
     ],
 )
 def test_refuses(wrong, message):

@@ -87,18 +87,18 @@ def test_windows_agree_with_a_convolution_of_ones_and_both_derivatives(shape, st
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_squares_in_tiles_and_into_a_fresh_gradient(groups, monkeypatch):
+def test_squares_in_tiles_and_into_an_owned_gradient(groups, monkeypatch):
     monkeypatch.setattr(tiling, "TILE", 16)
     x = torch.randn(5, 4, 3, dtype=torch.float64, requires_grad=True)
     sums, _ = sum_squares(x, -2, groups)
     assert torch.allclose(sums, x.unflatten(-2, (groups, -1)).square().sum(-2))
 
-    def fresh(x):
-        sums, same = sum_squares(x, -2, groups, fresh=True)
+    def call(x):
+        sums, same = sum_squares(x, -2, groups, owned=True)
         return sums, same.sin()
 
-    assert torch.autograd.gradcheck(fresh, x)
-    assert torch.autograd.gradgradcheck(fresh, x)
+    assert torch.autograd.gradcheck(call, x)
+    assert torch.autograd.gradgradcheck(call, x)
 
 
 @pytest.mark.parametrize("stride", [1, 2, (2, 3)])

@@ -57,7 +57,7 @@ def test_what_was_kept_is_overwritten_only_where_it_is_ours_and_not_used_again(o
 
 
 def test_room_of_another_dtype_is_fresh():
-    assert allocate_gradient(torch.ones(3), ours=False, dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert allocate_gradient(torch.ones(3), owned=False, dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_gradients_with_a_graph_skip_what_is_not_wanted():

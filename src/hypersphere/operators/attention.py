@@ -1,4 +1,4 @@
-r"""Cosine attention: the score of a query and a key is the angle between them, and projections are operators."""
+r"""Cosine attention: scores are cosines of the angles between queries and keys, and projections are operators."""
 
 import math
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..angular import AngularLike, Cosine, as_angular
+from ..angular import AngularLike
 from ..geometry import normalize
 from .attention_heads import additive_mask, join_heads, put_batch_first, split_heads
 from .linear import Linear
-from .magnitudes import Magnitude, MagnitudeLike, as_magnitude
+from .magnitudes import Magnitude, MagnitudeLike
 from .operator_layer import OperatorLayer, apply_operator, bind_to_weight
 
 
@@ -29,8 +29,8 @@ def cosine_attention(
 ) -> tuple[Float[Tensor, "*batch queries out"], Float[Tensor, "*batch queries keys"] | None]:
     r"""Compute attention by angles, softmax_j(s·cos θ(q_i, k_j) + mask_ij) v_j, with an inverse temperature s.
 
-    The scores are in [−s, s] for any lengths of queries and keys, so a long vector cannot dominate. A zero query or key
-    counts as orthogonal to everything.
+    The scores lie in [−s, s] for queries and keys of any length, so a long vector cannot dominate. A zero query or key
+    counts as orthogonal to all others.
 
     Args:
         query: The queries, per head, tokens before dimensions.
@@ -38,8 +38,8 @@ def cosine_attention(
         value: The values, in the same layout.
         scale: s, one number or one per head.
         mask: Added to the scores; −∞ excludes a pair.
-        dropout: The share of weights to drop.
-        need_weights: Whether to return the weights, which the fused kernel never stores.
+        dropout: Share of the weights that are dropped.
+        need_weights: Whether to return the weights. The fused kernel, which does not store them, is then not used.
 
     Returns:
         The weighted values, and the weights or None.
@@ -63,9 +63,9 @@ class AttentionScale:
     """Inverse temperature s of cosine attention, one per head.
 
     Args:
-        start: its value at the start; None is √(dimension of a head), about what the lengths of random queries and
-            keys give in plain attention.
-        learnable: False keeps it there, with nothing new in the ``state_dict``.
+        start: Initial value of s; None is √(dimension of a head), which gives scores about as large as those of random
+            queries and keys in plain attention.
+        learnable: Whether s is learned. If not, the ``state_dict`` has no new entry.
 
     >>> layer = CosineAttention(8, 2, scale=AttentionScale(10.0))
     >>> layer.log_scale.exp().detach().round()
@@ -79,14 +79,14 @@ class AttentionScale:
 
     def __post_init__(self) -> None:
         if self.start is not None and not 0 < self.start < math.inf:
-            raise ValueError(f"start of an attention's scale must be a number > 0, or None, got {self.start!r}")
+            raise ValueError(f"start of an attention's scale must be a number > 0 or None, got {self.start!r}")
 
 
 class AttentionOperator(OperatorLayer):
-    """Put before ``nn.MultiheadAttention`` or a class that inherits its forward.
+    """Mixin for ``nn.MultiheadAttention`` and classes that inherit its forward.
 
-    ``magnitude`` and ``angular`` are those of the queries' projection, ``key_value`` holds those of the other two; the
-    output's projection is a layer of its own, ``out_proj``, plain or an operator.
+    ``magnitude`` and ``angular`` belong to the projection of the queries, and ``key_value`` holds those of keys and values.
+    The projection of the outputs is the separate layer ``out_proj``, plain or an operator.
     """
 
     num_heads: int
@@ -106,26 +106,25 @@ class AttentionOperator(OperatorLayer):
         angular: AngularLike | None = None,
         scale: AttentionScale | None = None,
     ) -> None:
-        """Take h, g and s; what they learn is of this layer's size, dtype and device."""
+        """Set h, g and s. Their parameters are created for this layer's weights."""
         scale = AttentionScale() if scale is None else scale
-        h = self.default_magnitude() if magnitude is None else as_magnitude(magnitude)
-        g = Cosine() if angular is None else as_angular(angular)
-        pairs = [bind_to_weight(h, g, weight) for weight, _ in self._projections()]
-        (self.magnitude, self.angular), rest = pairs[0], pairs[1:]
-        self.key_value = nn.ModuleList([nn.ModuleList(pair) for pair in rest])
+        (self.magnitude, self.angular), *key_value = [
+            bind_to_weight(magnitude, angular, weight, self.default_magnitude) for weight, _ in self._get_projections()
+        ]
+        self.key_value = nn.ModuleList([nn.ModuleList(pair) for pair in key_value])
         self.scale = scale
         self.start = math.sqrt(self.head_dim) if scale.start is None else scale.start
-        weight = self._projections()[0][0]
+        weight, _ = self._get_projections()[0]
         logs = torch.full((self.num_heads,), math.log(self.start), dtype=weight.dtype, device=weight.device)
         self.log_scale = nn.Parameter(logs) if scale.learnable else None
 
     def couple(self) -> None:
-        """Drop what :meth:`decouple` has added."""
+        """Remove the attributes that :meth:`decouple` added."""
         super().couple()
         del self.key_value, self.scale, self.start, self.log_scale
 
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
-        """Return the weights of the three projections, by attribute name, each with the magnitude that uses it."""
+        """Yield the weights of the three projections, each with its attribute name and its magnitude."""
         magnitudes = [self.magnitude, *(pair[0] for pair in self.key_value)]  # type: ignore[index]
         if self.in_proj_weight is not None:
             yield "in_proj_weight", self.in_proj_weight, self.magnitude
@@ -156,7 +155,7 @@ class AttentionOperator(OperatorLayer):
             )
         if self.add_zero_attn:
             k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
-        if mask is not None:  # what was appended to the keys is never masked
+        if mask is not None:  # the keys appended above are never masked
             mask = F.pad(mask, (0, k.shape[1] - mask.shape[-1]))
         q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))
         scale = self.start if self.log_scale is None else self.log_scale.exp()[:, None, None]
@@ -172,10 +171,10 @@ class AttentionOperator(OperatorLayer):
     def _project(self, part: int, x: Tensor) -> Tensor:
         pairs = [(self.magnitude, self.angular), *self.key_value]
         magnitude, angular = pairs[part]
-        weight, bias = self._projections()[part]
+        weight, bias = self._get_projections()[part]
         return apply_operator(x, weight, bias, magnitude, angular)
 
-    def _projections(self) -> list[tuple[Tensor, Tensor | None]]:
+    def _get_projections(self) -> list[tuple[Tensor, Tensor | None]]:
         """Return weight and bias of queries, keys and values."""
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
@@ -186,14 +185,14 @@ class AttentionOperator(OperatorLayer):
 
 
 class CosineAttention(AttentionOperator, nn.MultiheadAttention):
-    r"""``torch.nn.MultiheadAttention`` whose scores are s·cos θ between query and key: same arguments and results.
+    r"""``torch.nn.MultiheadAttention`` with the scores s·cos θ between query and key: same arguments and results.
 
-    The projections of queries, keys, values and of the output are operators f = h(‖w‖, ‖x‖)·g(θ) + b. With the magnitude
-    ``InnerProduct()`` they are the plain ones, and only the scores change.
+    The projections of queries, keys, values and outputs are operators f = h(‖w‖, ‖x‖)·g(θ) + b. With the magnitude
+    ``InnerProduct()`` they are plain projections, and only the scores differ.
 
     Args:
-        embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype: those
-            of ``nn.MultiheadAttention``.
+        embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype:
+            Arguments of ``nn.MultiheadAttention``.
         magnitude: h of the projections, Sphere by default.
         angular: g of the projections, Cosine by default.
         scale: s, learned by default.
@@ -222,22 +221,9 @@ class CosineAttention(AttentionOperator, nn.MultiheadAttention):
         angular: AngularLike | None = None,
         scale: AttentionScale | None = None,
     ):
-        nn.MultiheadAttention.__init__(
-            self,
-            embed_dim,
-            num_heads,
-            dropout,
-            bias,
-            add_bias_kv,
-            add_zero_attn,
-            kdim,
-            vdim,
-            batch_first,
-            device,
-            dtype,
-        )
+        options = (dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype)
+        nn.MultiheadAttention.__init__(self, embed_dim, num_heads, *options)
         self.decouple(magnitude, angular, scale)
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.out_proj = Linear(embed_dim, embed_dim, bias, **place, magnitude=magnitude, angular=angular)  # type: ignore[assignment]
+        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype, magnitude=magnitude, angular=angular)  # type: ignore[assignment]
         if bias:
-            nn.init.zeros_(self.out_proj.bias)  # as nn.MultiheadAttention starts
+            nn.init.zeros_(self.out_proj.bias)  # as in nn.MultiheadAttention

@@ -1,4 +1,4 @@
-"""Tokens by heads and masks as they are added to scores: the bookkeeping of attention."""
+"""Splitting of tokens into heads, and additive masks, for attention."""
 
 import torch
 from jaxtyping import Float
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def put_batch_first(x: Tensor, batch_first: bool) -> Float[Tensor, "batch tokens dim"]:
-    """Put the batch first: tokens of one sequence, or of a batch in either layout.
+    """Return tokens as (batch, tokens, dim), from one sequence or from a batch in either layout.
 
     >>> put_batch_first(torch.zeros(5, 3, 8), batch_first=False).shape, put_batch_first(torch.zeros(5, 8), batch_first=False).shape
     (torch.Size([3, 5, 8]), torch.Size([1, 5, 8]))
@@ -21,7 +21,7 @@ def put_batch_first(x: Tensor, batch_first: bool) -> Float[Tensor, "batch tokens
 
 
 def split_heads(x: Float[Tensor, "batch tokens width"], heads: int) -> Float[Tensor, "batch heads tokens dim"]:
-    """Split the dimensions of the heads.
+    """Split the last axis into heads.
 
     >>> split_heads(torch.zeros(2, 5, 8), 4).shape
     torch.Size([2, 4, 5, 2])

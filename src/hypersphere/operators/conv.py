@@ -15,7 +15,7 @@ Size: TypeAlias = int | Sequence[int]
 
 
 class ConvOperator(OperatorLayer):
-    """Put before one of torch.nn's convolutions; θ is between a filter and the patch of its group's channels."""
+    """Mixin for the convolutions of torch.nn; θ is the angle between a filter and the patch of its group's channels."""
 
     groups: int
     _conv_forward: Any
@@ -31,12 +31,12 @@ class ConvOperator(OperatorLayer):
             product=self._conv_forward,
             patches=lambda sums: sum_patch_squares(sums, self),  # type: ignore[arg-type]
             groups=self.groups,
-            fresh=True,
+            owned=True,
         )
 
 
-class _Signature(ConvOperator):
-    """torch.nn's arguments, and the two of an operator."""
+class _ConvLayer(ConvOperator):
+    """A constructor with the arguments of torch.nn's convolutions and those of an operator."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class _Signature(ConvOperator):
         self.decouple(magnitude, angular)
 
 
-class Conv1d(_Signature, nn.Conv1d):
+class Conv1d(_ConvLayer, nn.Conv1d):
     """``torch.nn.Conv1d`` with the operator in place of the inner product; see :class:`Conv2d`.
 
     >>> Conv1d(3, 6, 5, padding="same")(torch.randn(2, 3, 20)).shape
@@ -68,12 +68,12 @@ class Conv1d(_Signature, nn.Conv1d):
     """
 
 
-class Conv2d(_Signature, nn.Conv2d):
+class Conv2d(_ConvLayer, nn.Conv2d):
     r"""``torch.nn.Conv2d`` with f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b for the patch x under each filter w (eq. 3.1, 4.3).
 
-    The same arguments and ``state_dict`` as torch's, plus ``magnitude`` (one of ``hypersphere.magnitudes``, default
-    Sphere) and ``angular`` (one of ``hypersphere.angular``, default Cosine), or a user's own callables. All strides,
-    paddings, padding modes, dilations and groups; padding with zeros counts as zeros in the patch.
+    It has the arguments and the ``state_dict`` of torch's layer, plus ``magnitude`` (one of ``hypersphere.magnitudes``,
+    default Sphere) and ``angular`` (one of ``hypersphere.angular``, default Cosine). Both also accept your own callables.
+    All strides, paddings, padding modes, dilations and groups are supported. Padded zeros are entries of the patch.
 
     >>> from hypersphere.operators import magnitudes
     >>> layer = Conv2d(3, 16, 3, padding=1, magnitude=magnitudes.Tanh(radius=2.0))
@@ -83,7 +83,7 @@ class Conv2d(_Signature, nn.Conv2d):
     """
 
 
-class Conv3d(_Signature, nn.Conv3d):
+class Conv3d(_ConvLayer, nn.Conv3d):
     """``torch.nn.Conv3d`` with the operator in place of the inner product; see :class:`Conv2d`.
 
     >>> Conv3d(2, 4, 3)(torch.randn(1, 2, 6, 6, 6)).shape

@@ -47,21 +47,21 @@ def convert(
     which parameters are new.
 
     Args:
-        model: any network.
-        magnitude: h, Sphere by default. Each layer learns its own copy of what h learns.
+        model: Any network.
+        magnitude: h, Sphere by default. Each layer learns its own parameters of h.
         angular: g, Cosine by default.
         operator: h, g and the layers to skip in one value, instead of ``magnitude`` and ``angular``.
-        only: layers to convert: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
+        only: Layers to convert: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
             several. None means all.
-        skip: layers to leave as they are, selected in the same ways.
-        attention: the scale with which ``nn.MultiheadAttention`` becomes
-            :class:`~hypersphere.operators.CosineAttention`, its projections becoming operators. None skips attention.
+        skip: Layers that are not changed, selected in the same ways.
+        attention: The scale with which ``nn.MultiheadAttention`` becomes
+            :class:`~hypersphere.operators.CosineAttention`, whose projections are operators. None skips attention.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if no layer could be converted, if a name in ``only`` or ``skip`` matches no layer, or if
+        ValueError: If no layer could be converted, if a name in ``only`` or ``skip`` matches no layer, or if
             ``operator`` is given together with ``magnitude`` or ``angular``.
 
     >>> from torch import nn
@@ -74,17 +74,20 @@ def convert(
         h = None if magnitude is None else as_magnitude(magnitude)
         operator = Operator(h, None if angular is None else as_angular(angular))
     elif magnitude is not None or angular is not None:
-        raise ValueError(f"an operator has a magnitude and an angle of its own; got {operator} and one of them as well")
+        raise ValueError(
+            f"pass either operator or magnitude and angular, got {operator} together with "
+            + ("magnitude" if magnitude is not None else "angular")
+        )
     only, skip = None if only is None else as_selectors(only), [*operator.skip, *as_selectors(skip)]
     selected = neuron_layers(model, types=(nn.Module,), only=only, skip=skip)
     report, candidates = ChangeReport(), _find_candidates(model)
     for pattern in operator.skip:
         if not any(matches(name, module, pattern) for name, module in candidates.items()):
-            raise ValueError(f"skip names {pattern!r}, which is no layer of {type(model).__name__}")
+            raise ValueError(f"skip names {pattern!r}, which matches no layer of {type(model).__name__}")
     for name, module in candidates.items():
         if name not in selected:
-            by_skip = any(matches(name, module, s) for s in skip)
-            report.skipped[name] = "named in skip" if by_skip else "not named in only"
+            is_skipped = any(matches(name, module, s) for s in skip)
+            report.skipped[name] = "named in skip" if is_skipped else "not named in only"
         elif attention is None and isinstance(module, nn.MultiheadAttention):
             report.skipped[name] = "attention is None"
         elif reason := explain_obstacle(model, name):
@@ -106,15 +109,15 @@ def restore(model: nn.Module, *, only: Selectors | None = None, skip: Selectors 
     It undoes :func:`convert`. :func:`~hypersphere.neurons.get_change_report` tells which layers were restored.
 
     Args:
-        model: a network with operators; plain layers are left alone.
-        only: operators to restore, selected as in :func:`convert`. None means all.
-        skip: operators to keep.
+        model: A network with operators; plain layers are not changed.
+        only: Operators to restore, selected as in :func:`convert`. None means all.
+        skip: Operators to keep.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if a name in ``only`` or ``skip`` matches no module.
+        ValueError: If a name in ``only`` or ``skip`` matches no module.
 
     >>> layer = restore(convert(torch.nn.Linear(3, 4)))
     >>> print(hs.get_change_report(layer), type(layer) is torch.nn.Linear)
@@ -156,7 +159,7 @@ def explain_obstacle(model: nn.Module, name: str) -> str | None:
     if isinstance(parent, nn.MultiheadAttention) and not isinstance(parent, OperatorLayer):
         return "MultiheadAttention uses its weight without calling it"
     if type(module).__name__ == "Conv1D" and module.weight.ndim == 2:  # type: ignore[union-attr, operator]
-        return "Conv1D of transformers keeps its neurons as columns: make it an nn.Linear first"
+        return "Conv1D of transformers stores its neurons as columns: replace it by an nn.Linear first"
     if find_operator_class(module) is None:
         return f"{type(module).__name__} is not a Conv or Linear layer, or has a forward of its own"
     return None
@@ -182,25 +185,25 @@ def find_operator_class(module: nn.Module) -> type[OperatorLayer] | None:
 
 
 def find_plain_class(module: nn.Module) -> type[nn.Module] | None:
-    """Return the class of an operator's layer without the operator, or None if a parametrization made its class."""
+    """Return the class of a layer without the operator, or None if the layer is parametrized, which changes its class."""
     if parametrize.is_parametrized(module):
         return None
     return next(c for c in type(module).__mro__ if issubclass(c, nn.Module) and not issubclass(c, OperatorLayer))
 
 
 def _find_candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """Find attention, and modules whose weight has two or more axes or an unknown size."""
-    found = {name: (module, getattr(module, "weight", None)) for name, module in model.named_modules()}
+    """Return the attention modules and all modules whose weight has two or more axes or an unknown size."""
+    weights = {name: (module, getattr(module, "weight", None)) for name, module in model.named_modules()}
     return {
         name: module
-        for name, (module, weight) in found.items()
+        for name, (module, weight) in weights.items()
         if isinstance(module, nn.MultiheadAttention)
         or (isinstance(weight, Tensor) and (isinstance(weight, UninitializedParameter) or weight.ndim >= 2))
     }
 
 
 def _find_other_matrices(model: nn.Module) -> Iterator[tuple[str, str]]:
-    """Find the matrices that no layer keeps as its ``weight``, and say why they are not converted."""
+    """Yield the matrices that are not the ``weight`` of a layer, with the reason why they are not converted."""
     for name, module in model.named_modules():
         for key, parameter in module.named_parameters(recurse=False):
             sized = isinstance(parameter, UninitializedParameter) or parameter.ndim >= 2
@@ -209,7 +212,7 @@ def _find_other_matrices(model: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _convert_layer(module: nn.Module, operator: Operator, attention: AttentionScale | None) -> tuple[str, list[str]]:
-    """Make a layer an operator; return its description and the names of its new parameters."""
+    """Convert a layer into an operator; return its description and the names of its new parameters."""
     plain, cls, old = type(module), find_operator_class(module), {name for name, _ in module.named_parameters()}
     assert cls is not None
     module.__class__ = cls
@@ -228,9 +231,9 @@ def _convert_layer(module: nn.Module, operator: Operator, attention: AttentionSc
 
 
 def _derive_class(operator: type[OperatorLayer], cls: type[nn.Module]) -> type[OperatorLayer]:
-    """Return ``cls`` with an operator's forward, the same class every time.
+    """Return ``cls`` with the forward of an operator; the same arguments give the same class.
 
-    The class exists in this process only, so its objects are pickled by its two parts.
+    The class exists only in this process, so pickle stores the two base classes instead.
     """
     if (operator, cls) in _DERIVED:
         return _DERIVED[operator, cls]
@@ -243,8 +246,8 @@ def _derive_class(operator: type[OperatorLayer], cls: type[nn.Module]) -> type[O
 
 
 def _create_empty(operator: type[OperatorLayer], cls: type[nn.Module]) -> nn.Module:
-    made = _derive_class(operator, cls)
-    return made.__new__(made)
+    derived = _derive_class(operator, cls)
+    return derived.__new__(derived)
 
 
 def _computes_linear(module: nn.Module) -> bool:
@@ -256,7 +259,7 @@ def _computes_linear(module: nn.Module) -> bool:
     with torch.no_grad():
         try:
             out = type(module).forward(module, x)
-        except (TypeError, ValueError, RuntimeError):  # it does not take one matrix, so it is not F.linear
+        except (TypeError, ValueError, RuntimeError):  # a layer that does not accept one matrix is not F.linear
             return False
         expected = F.linear(x, weight, bias) if bias is None or bias.shape == weight.shape[:1] else None
         return (

@@ -1,4 +1,4 @@
-"""The operators by the names Liu (2020) gives them (4.3.2, C.2), for use as layer factories."""
+"""Operator layers under their names in Liu (2020; 4.3.2, C.2), for use as layer factories."""
 
 from ..angular import AngularLike
 from . import magnitudes
@@ -10,7 +10,7 @@ from .operator_layer import OperatorLayer
 
 class _Preset(OperatorLayer):
     def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
-        """Take the class's own kind of magnitude only."""
+        """Set h and g. The magnitude must be of the class that the name of the layer promises."""
         kind: type[Magnitude] = self.default_magnitude
         if magnitude is not None and not isinstance(magnitude, kind):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The fully connected operator."""
+"""Fully connected operators."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .operator_layer import OperatorLayer, apply_operator
 
 
 class LinearOperator(OperatorLayer):
-    """Put before a class whose forward is ``F.linear`` of its weight and bias."""
+    """Mixin for a class whose forward is ``F.linear`` of its weight and bias."""
 
     def forward(self, input: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
         """Return h(‖w‖, ‖x‖)·g(θ) + b of each row."""
@@ -22,7 +22,7 @@ class Linear(LinearOperator, nn.Linear):
     r"""``torch.nn.Linear`` with f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b (3.2.4, 4.3.1): same arguments, same ``state_dict``.
 
     ``magnitude`` is one of ``hypersphere.magnitudes`` (default Sphere), ``angular`` one of ``hypersphere.angular``
-    (default Cosine); a user's own callables work as well.
+    (default Cosine). Both also accept your own callables.
 
     >>> layer = Linear(8, 4)
     >>> x = torch.randn(3, 8)

@@ -1,4 +1,4 @@
-"""SphereNorm: the hyperspherical operator as a way of normalization."""
+"""SphereNorm: the hyperspherical operator as a normalization."""
 
 import math
 
@@ -23,18 +23,18 @@ _BATCHNORM: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d] | type[nn.Batc
 class SphereNorm(nn.Module):
     r"""Normalization by the patch and the weight, not by the batch: β·F(w, x) + γ with F = g(θ) in [−1, 1] (3.2.5).
 
-    It takes over the layer it normalizes: a convolution or Linear of torch.nn becomes a SphereConv (the same
-    parameters, so an optimizer that has them goes on), an operator stays what it is.
+    It wraps a layer. A convolution or Linear layer of torch.nn becomes a SphereConv with the same parameters, so an
+    optimizer of these parameters stays valid. An operator is not changed.
 
     Args:
         layer: A convolution or Linear, plain or an operator.
         rescale: Learn β (from 1) and γ (from the layer's bias, or 0) for each neuron. Off by default: rescaled
             SphereNorm "does not seem to work well" (3.4.4 of Liu, 2020).
-        batchnorm: BatchNorm on the outputs as well, which Liu (2020) finds better than either alone. It has β and γ of
-            its own, so no other rescaling is accepted beside it: it would be normalized away.
+        batchnorm: Also apply BatchNorm to the outputs, which Liu (2020) finds better than either alone. BatchNorm has its
+            own β and γ and would undo any other rescaling, so it cannot be combined with one.
         angular: g of a plain layer, the cosine by default.
-        beta: β fixed in advance ("the rescaling parameters can be either learned or pre-fixed"); None is 1.
-        gamma: γ fixed in advance, in place of the layer's bias; None keeps the bias.
+        beta: Fixed β ("the rescaling parameters can be either learned or pre-fixed"); None is 1.
+        gamma: Fixed γ that replaces the layer's bias; None keeps the bias.
 
     Raises:
         ValueError: If options contradict each other, or ``layer`` cannot be an operator.
@@ -66,19 +66,19 @@ class SphereNorm(nn.Module):
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number or None, got {value!r}")
         if rescale and batchnorm:
-            raise ValueError("rescale must be False beside batchnorm=True, whose own affine map rescales, got True")
+            raise ValueError("rescale must be False with batchnorm=True, because BatchNorm rescales already, got True")
         if not isinstance(layer, OperatorLayer):
             convert(layer, magnitude=Sphere(), angular=angular, only=layer)
         elif angular is not None:
             raise ValueError(
-                f"angular belongs to a plain layer; this {type(layer).__name__} has its own, {layer.angular!r}"
+                f"angular must be None for an operator; this {type(layer).__name__} has {layer.angular!r} already"
             )
         assert isinstance(layer, OperatorLayer)
         self.layer = layer
         weight, bias = layer.weight, layer.bias
         start = weight.new_zeros(weight.shape[0]) if bias is None else bias.detach().clone()
         if rescale or batchnorm or gamma is not None:
-            layer.bias = None  # γ, or BatchNorm's mean, takes its place
+            layer.bias = None  # replaced by γ or by the bias of BatchNorm
         self.fixed_beta = 1.0 if beta is None else float(beta)
         self.fixed_gamma = 0.0 if gamma is None else float(gamma)
         self.register_parameter("beta", None)
@@ -102,7 +102,7 @@ class SphereNorm(nn.Module):
         return torch.addcmul(per_neuron(self.gamma, axes), out, per_neuron(self.beta, axes))
 
     def _rescale_fixed(self, out: Tensor) -> Tensor:
-        """Return β·F + γ for fixed numbers; a remaining bias is added to β·F unscaled."""
+        """Return β·F + γ for fixed numbers. The output includes the layer's bias, if it has one, which is not scaled."""
         if self.fixed_beta == 1.0:
             return out + self.fixed_gamma if self.fixed_gamma else out
         bias = self.layer.bias

@@ -1,4 +1,4 @@
-"""What the hidden layers of a network are: one magnitude and one angle, as a value that a config can hold."""
+"""The magnitude and the angle of a network's hidden layers as one value, which a config can hold."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,13 @@ class Operator:
     """f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b (eq. 4.3) for every hidden layer of a network.
 
     Every constructor of ``hypersphere.models`` takes one as ``operator=``;
-    :func:`~hypersphere.operators.convert` gives it to any other network.
-    What h and g learn is each layer's own, but for ``Sigmoid(learnable="shared")``, whose k is that of all layers
-    of a network.
+    :func:`~hypersphere.operators.convert` applies it to any other network. Each layer has separate parameters of h and g,
+    except for ``Sigmoid(learnable="shared")``, whose k is shared by all layers of a network.
 
     Args:
         magnitude: h; None is the Sphere, h = 1 (eq. 4.4), the operator of SphereNets.
         angular: g; None is the cosine (eq. 4.12).
-        skip: names, or patterns such as ``"body.stage1.*"``, of layers that stay plain; one that means no layer is
-            refused.
+        skip: Names of layers that stay plain, or patterns such as ``"body.stage1.*"``. Each must match a layer.
 
     >>> from hypersphere import angular, models
     >>> from hypersphere.operators import magnitudes
@@ -38,8 +36,8 @@ class Operator:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ValueError(
-                    f"{name} must be {kind.__name__} or None, got {value!r}; "
-                    "a function of your own becomes one as CustomMagnitude(function)"
+                    f"{name} must be None or a {kind.__name__} object, got {value!r}; "
+                    f"pass your own function as Custom{kind.__name__}(function)"
                 )
         if isinstance(self.skip, str) or not all(isinstance(name, str) for name in self.skip):
-            raise ValueError(f"skip must be a tuple of names of layers, got {self.skip!r}")
+            raise ValueError(f"skip must be a tuple of layer names, got {self.skip!r}")

@@ -1,16 +1,16 @@
-r"""Fully connected layers that see the angle alone, y = α·g(θ) + b, as one autograd function.
+r"""Fully connected layers of the angle alone, y = α·g(θ) + b, as one autograd function.
 
-**What is computed.** With P = x·wᵀ and the inverse lengths q = 1/‖x‖ and r = 1/‖w‖, the cosines are cos θ = P·q·r, and
-D = ∂L/∂P = ∂L/∂y · α·g′(cos θ)·q·r. A direction does not change when its vector grows, so each gradient is D times the
-other factor without its part along the vector itself:
+**What is computed.** With P = x·wᵀ, q = 1/‖x‖ and r = 1/‖w‖, the cosines are cos θ = P·q·r. Let
+D = ∂L/∂P = ∂L/∂y · α·g′(cos θ)·q·r. A direction does not change if its vector becomes longer, so each gradient is the
+product of D and the other factor, without its component along the vector itself:
 
 .. math:: ∂L/∂x = A − x·(A·x)/‖x‖², \; A = Dw, \qquad ∂L/∂w = B − w·(B·w)/‖w‖², \; B = Dᵀx
 
-**Why.** A layer of a few hundred neurons is limited by the number of operations that autograd records, not by arithmetic;
-a large one by passes over the weight, of which this needs one forward and two backward, because ŵ is never built.
+**Why.** The time of a layer of a few hundred neurons is the number of operations that autograd records, not arithmetic.
+The time of a large layer is the number of passes over the weight. This function needs one pass forward and two backward,
+because it never builds ŵ.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,10 +31,10 @@ def apply_sphere_linear(
     angular: Angular,
     alpha: float = 1.0,
 ) -> Float[Tensor, "*batch neurons"] | None:
-    """Return α·g(θ) + b with gradients; None if g has no slope in closed form or a length is unusual.
+    """Return α·g(θ) + b with gradients; None if g has no slope in closed form or a length is out of range.
 
-    The caller makes sure that both tensors have one dtype, float32 or float64, are on a CPU, are not empty and that nothing
-    is traced.
+    The caller guarantees that both tensors are not empty, have the same dtype, float32 or float64, and are on a CPU, and
+    that nothing is traced.
 
     Args:
         x: The inputs.
@@ -54,71 +54,69 @@ def apply_sphere_linear(
         squares = [torch.linalg.vecdot(rows, rows) for rows in (x, weight)]
         for square in squares:
             least, most = torch.aminmax(square)
-            # Shorter vectors have no direction to speak of, squares of longer ones may overflow: both need bounds.
+            # Shorter vectors need bounded roots, because their directions are noise. Squares of longer ones may overflow.
             if not (least.item() >= MIN_NORM**2 and most.item() <= MIN_NORM**-4):
                 return None
-        over_x, over_w = (square.rsqrt_() for square in squares)
-    result: Tensor = _SphereLinear.apply(x, weight, bias, over_x, over_w, angular, alpha)
+        x_inverse, w_inverse = (square.rsqrt_() for square in squares)
+    result: Tensor = _SphereLinear.apply(x, weight, bias, x_inverse, w_inverse, angular, alpha)
     return result
 
 
 class _SphereLinear(torch.autograd.Function):
+    """The formulas of the module's docstring; ``x_inverse`` is q and ``w_inverse`` is r."""
+
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        over_x: Tensor,
-        over_w: Tensor,
+        x_inverse: Tensor,
+        w_inverse: Tensor,
         angular: Angular,
         alpha: float,
     ) -> Tensor:
         ctx.angular, ctx.alpha = angular, alpha
         multiply = matmul if x.ndim == 2 else torch.matmul
-        products = multiply(x, weight.T).mul_(over_x.unsqueeze(-1))
+        products = multiply(x, weight.T).mul_(x_inverse.unsqueeze(-1))
         slope = None
         if isinstance(angular, Cosine):
-            factor = over_w if alpha == 1 else over_w * alpha
+            factor = w_inverse if alpha == 1 else w_inverse * alpha
             result = products.mul_(factor) if bias is None else torch.addcmul(bias, products, factor)
         else:
-            pair = angular.with_slope(products.mul_(over_w))
-            assert pair is not None  # only a form that learns something, or has no method of its own, returns None
-            result, slope = (part if alpha == 1 else part.mul_(alpha) for part in pair)
+            value_and_slope = angular.with_slope(products.mul_(w_inverse))
+            assert value_and_slope is not None  # apply_sphere_linear excludes functions without a slope
+            result, slope = (part if alpha == 1 else part.mul_(alpha) for part in value_and_slope)
             if bias is not None:
                 result = result.add_(bias)
-        ctx.save_for_backward(x, weight, bias, over_x, over_w, slope)
+        ctx.save_for_backward(x, weight, bias, x_inverse, w_inverse, slope)
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, over_x, over_w, slope = ctx.saved_tensors
+        x, weight, bias, x_inverse, w_inverse, slope = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            plain = _compute_plainly(ctx.angular, ctx.alpha)
-            return (*differentiate(plain, (x, weight, bias), grad, needs[:3]), *[None] * 4)
+
+            def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+                y = ctx.angular(normalize(x) @ normalize(weight).T) * ctx.alpha
+                return y if bias is None else y + bias
+
+            return (*differentiate(compute, (x, weight, bias), grad, needs[:3]), *[None] * 4)
         width = grad.shape[-1]
         d_bias = grad.reshape(-1, width).sum(0) if needs[2] else None
-        # A cosine has the slope 1; α is part of the other slopes already.
-        factor = over_w if slope is not None or ctx.alpha == 1 else over_w * ctx.alpha
-        d = (grad * factor if slope is None else (grad * slope).mul_(factor)).mul_(over_x.unsqueeze(-1))
+        # The slope of a cosine is 1. The slopes of other functions already contain α.
+        factor = w_inverse if slope is not None or ctx.alpha == 1 else w_inverse * ctx.alpha
+        d = (grad * factor if slope is None else (grad * slope).mul_(factor)).mul_(x_inverse.unsqueeze(-1))
         d, rows = d.reshape(-1, width), x.reshape(-1, x.shape[-1])
-        d_x = _project(matmul(d, weight), rows, over_x.reshape(-1)).view(x.shape) if needs[0] else None
-        d_weight = _project(matmul(d.T, rows), weight, over_w) if needs[1] else None
+        d_x = _remove_radial_part(matmul(d, weight), rows, x_inverse.reshape(-1)).view(x.shape) if needs[0] else None
+        d_weight = _remove_radial_part(matmul(d.T, rows), weight, w_inverse) if needs[1] else None
         return d_x, d_weight, d_bias, None, None, None, None
 
 
-def _project(gradient: Float[Tensor, "n d"], rows: Float[Tensor, "n d"], over: Float[Tensor, "n"]) -> Tensor:
-    """Remove from each gradient, in place, its part along its row of length 1/``over``."""
-    along = torch.linalg.vecdot(gradient, rows).mul_(over).mul_(over)
-    return gradient.addcmul_(rows, along.unsqueeze(-1), value=-1)
-
-
-def _compute_plainly(angular: Angular, alpha: float) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """Return the same function in operations that autograd differentiates any number of times."""
-
-    def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        y = angular(normalize(x) @ normalize(weight).T) * alpha
-        return y if bias is None else y + bias
-
-    return compute
+def _remove_radial_part(
+    gradient: Float[Tensor, "n d"], rows: Float[Tensor, "n d"], inverse: Float[Tensor, "n"]
+) -> Tensor:
+    """Remove, in place, the component of each gradient along its row, whose length is 1/``inverse``."""
+    radial = torch.linalg.vecdot(gradient, rows).mul_(inverse).mul_(inverse)
+    return gradient.addcmul_(rows, radial.unsqueeze(-1), value=-1)

@@ -1,4 +1,4 @@
-"""Parts of a map that stay in the processor's cache, for functions that go through a whole chain of operations by hand."""
+"""Tiles of a tensor that stay in the processor's cache, for functions that apply a chain of operations by hand."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 TILE = 2**17
-"""Numbers at a time for each thread of a CPU: 512 KiB in float32, of which a few fit into the caches of a core."""
+"""Entries per tile and CPU thread: 512 KiB in float32, so that a few tiles fit into the cache of a core."""
 
 
 def iterate_tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
-    """Yield parts of the first axis; on other devices than a CPU, all of it at once.
+    """Yield slices of the first axis; on other devices than a CPU, one slice for the whole tensor.
 
     >>> list(iterate_tiles(torch.empty(3, 2**17 * torch.get_num_threads())))
     [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
@@ -24,19 +24,19 @@ def iterate_tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-def allocate_gradient(kept: Tensor, ours: bool = True, dtype: torch.dtype | None = None) -> Tensor:
-    """Return memory for a gradient of the size of ``kept``: that of ``kept`` itself if the graph is not used again.
+def allocate_gradient(saved: Tensor, owned: bool = True, dtype: torch.dtype | None = None) -> Tensor:
+    """Return memory for a gradient of the size of ``saved``: ``saved`` itself unless the graph is used again.
 
-    Fresh memory costs as much as several passes over it. ``ours`` says that nobody but the caller has ``kept``, which must
-    have been read wherever the gradient is written.
+    Allocating memory costs as much as several passes over it. ``owned`` says that only the caller refers to ``saved``. The
+    caller must read each part of ``saved`` before it writes the gradient there.
 
-    >>> allocate_gradient(torch.zeros(3), ours=False).shape
+    >>> allocate_gradient(torch.zeros(3), owned=False).shape
     torch.Size([3])
     """
-    dtype = kept.dtype if dtype is None else dtype
-    if ours and dtype == kept.dtype and not torch._C._autograd._get_current_graph_task_keep_graph():
-        return kept
-    return torch.empty_like(kept, dtype=dtype)
+    dtype = saved.dtype if dtype is None else dtype
+    if owned and dtype == saved.dtype and not torch._C._autograd._get_current_graph_task_keep_graph():
+        return saved
+    return torch.empty_like(saved, dtype=dtype)
 
 
 def differentiate(
@@ -48,13 +48,13 @@ def differentiate(
     >>> differentiate(torch.square, [x], torch.ones(1), [True])[0].requires_grad
     True
     """
-    wanted = [t for t, need in zip(inputs, needs, strict=True) if need and t is not None]
-    found = iter(torch.autograd.grad(function(*inputs), wanted, grad, create_graph=True))
-    return [next(found) if need else None for need in needs]
+    differentiated = [t for t, need in zip(inputs, needs, strict=True) if need and t is not None]
+    gradients = iter(torch.autograd.grad(function(*inputs), differentiated, grad, create_graph=True))
+    return [next(gradients) if need else None for need in needs]
 
 
 def sum_into(out: Float[Tensor, "..."], tile: Float[Tensor, "..."]) -> None:
-    """Write the sum of ``tile`` over the axes in which ``out`` has 1 into ``out``.
+    """Write the sum of ``tile`` over the axes in which ``out`` has size 1 into ``out``.
 
     >>> out = torch.zeros(2, 1)
     >>> sum_into(out, torch.ones(2, 3))
@@ -70,12 +70,12 @@ def sum_into(out: Float[Tensor, "..."], tile: Float[Tensor, "..."]) -> None:
 
 
 class TileSum:
-    """The sum of many tiles over all axes but those of ``like``, a tile at a time; nothing where ``like`` is None."""
+    """The sum of several tiles in the shape of ``like``. If ``like`` is None, nothing is summed and ``sum`` is None."""
 
     def __init__(self, like: Tensor | None):
         self.sum = None if like is None else torch.zeros_like(like)
 
     def add(self, tile: Tensor) -> None:
-        """Add one tile."""
+        """Add a tile."""
         if self.sum is not None:
             self.sum += tile.sum_to_size(self.sum.shape)

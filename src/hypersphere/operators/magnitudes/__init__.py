@@ -1,4 +1,4 @@
-"""Magnitudes h(‖w‖, ‖x‖) of the operators (eq. 4.4–4.10 and 4.3.5); any of them goes with any angle."""
+"""Magnitudes h(‖w‖, ‖x‖) of the operators (eq. 4.4–4.10 and 4.3.5). Each can be combined with any angle."""
 
 from .ball import Ball
 from .linear_magnitude import InnerProduct, Linear

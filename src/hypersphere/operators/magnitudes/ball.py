@@ -9,14 +9,14 @@ from .radius import WithRadius
 
 
 class Ball(WithRadius):
-    r"""h = α·min(‖x‖, ρ)/ρ (eq. 4.5, C.2): the input is projected to a ball of radius ρ; bounded by α.
+    r"""h = α·min(‖x‖, ρ)/ρ (eq. 4.5, C.2): the input is projected onto a ball of radius ρ. The values are at most α.
 
     Args:
-        alpha: the height α, 1 in C.2 of Liu (2020).
-        radius: ρ, or where it starts when it is learned, 1 in C.1–C.3.
-        learnable_radius: every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as Liu (2020)
-            does wherever an operator has a radius; False keeps ρ at ``radius``.
-        weighted: how ‖w‖ enters (4.3.5); None leaves it out.
+        alpha: Height α, 1 in C.2 of Liu (2020).
+        radius: ρ, or its initial value if it is learned, 1 in C.1–C.3.
+        learnable_radius: Whether every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as in
+            Liu (2020).
+        weighted: How h depends on ‖w‖ (4.3.5); None if it does not.
 
     >>> Ball(radius=2.0, learnable_radius=False).radial(torch.tensor([1.0, 2.0, 50.0]))
     tensor([0.5000, 1.0000, 1.0000])
@@ -39,5 +39,5 @@ class Ball(WithRadius):
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """Return −α/ρ up to ρ, then 0; half of it at ρ, as torch.maximum has it."""
+        """Return −α/ρ up to ρ and 0 beyond; half of −α/ρ at ρ, as autograd does for torch.maximum."""
         return torch.sign(radius - x_norm).add_(1).mul_(gain).mul_(-0.5)

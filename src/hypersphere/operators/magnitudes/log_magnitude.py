@@ -9,7 +9,7 @@ from .magnitude import Magnitude, Weighting, check_positive
 
 
 class Log(Magnitude):
-    r"""h = α·log(1 + ‖x‖) (eq. 4.9): unbounded, but slowly so.
+    r"""h = α·log(1 + ‖x‖) (eq. 4.9), unbounded but slowly increasing.
 
     >>> Log().radial(torch.tensor([0.0, 1.0, torch.e - 1]))
     tensor([0.0000, 0.6931, 1.0000])

@@ -1,4 +1,4 @@
-r"""What every magnitude is: h as a function of ‖x‖, how ‖w‖ enters it, and h/‖x‖ for when the angle cancels."""
+r"""The base class of magnitudes, and magnitudes from a user's function."""
 
 import inspect
 import math
@@ -16,10 +16,10 @@ Weighting: TypeAlias = Literal["linear", "tanh_product", "product_of_tanh"] | No
 
 
 class Magnitude(nn.Module, ABC):
-    r"""h(‖w‖, ‖x‖). A member defines :meth:`radial`, its h as a function of ‖x‖, and may know h/‖x‖ in closed form.
+    r"""h(‖w‖, ‖x‖). A subclass defines h as a function of ‖x‖ by :meth:`radial`, and h/‖x‖ by :meth:`gain` if it can.
 
-    ``weighted`` puts ‖w‖ into it (4.3.5): None leaves it out, ``"linear"`` multiplies by ‖w‖. ``dim`` is the axis of
-    the neurons, for members with a parameter per neuron.
+    ``weighted`` says how h depends on ‖w‖ (4.3.5): not at all if None, as a factor if ``"linear"``. ``dim`` is the axis
+    of the neurons, for magnitudes with one parameter per neuron.
 
     >>> class Root(Magnitude):
     ...     def radial(self, x_norm, dim=-1):
@@ -29,7 +29,7 @@ class Magnitude(nn.Module, ABC):
     """
 
     weightings: ClassVar[tuple[Weighting, ...]] = (None, "linear")
-    # h is a multiple of ‖x‖: with the cosine as angle nothing but an inner product is left, and no norm is computed.
+    # Whether h is a multiple of ‖x‖. With the cosine the layer is then an inner product, and no norm is computed.
     homogeneous: ClassVar[bool] = False
     weighted: Weighting
 
@@ -42,7 +42,7 @@ class Magnitude(nn.Module, ABC):
 
     @abstractmethod
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """Return h of ‖x‖ alone, before ‖w‖ enters."""
+        """Return h as a function of ‖x‖, without ‖w‖."""
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return h/‖x‖, the factor of the inner product when the angular function is the cosine."""
@@ -79,9 +79,9 @@ class Magnitude(nn.Module, ABC):
 
 
 class CustomMagnitude(Magnitude):
-    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the order of h(‖w‖, ‖x‖). A module keeps its parameters.
+    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the order of h(‖w‖, ‖x‖). The parameters of a module are learned.
 
-    It sees no ‖x‖ below ``MIN_NORM``, where a root or a logarithm has no slope.
+    Smaller ‖x‖ are raised to ``MIN_NORM`` first, because the slope of a root or a logarithm at 0 is infinite.
 
     >>> h = CustomMagnitude(lambda w_norm, x_norm: w_norm * x_norm.sqrt())
     >>> h(torch.tensor(2.0), torch.tensor([4.0, 9.0])), h.uses_weight_norm
@@ -90,22 +90,22 @@ class CustomMagnitude(Magnitude):
 
     def __init__(self, function: Callable[..., Tensor]):
         super().__init__()
-        self.function, self.couples = function, _arguments(function) == 2
+        self.function, self.takes_weight_norm = function, _count_norms(function) == 2
 
     @property
     def uses_weight_norm(self) -> bool:
         """Whether the callable takes ‖w‖."""
-        return self.couples
+        return self.takes_weight_norm
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """Return the callable on ‖x‖."""
+        """Return the value of the callable at ‖x‖."""
         return self.function(x_norm.clamp_min(MIN_NORM))
 
     def forward(
         self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
     ) -> Float[Tensor, "..."]:
-        """Return the callable on the norms it takes."""
-        return self.function(w_norm, x_norm.clamp_min(MIN_NORM)) if self.couples else self.radial(x_norm, dim)
+        """Return the value of the callable at the norms it takes."""
+        return self.function(w_norm, x_norm.clamp_min(MIN_NORM)) if self.takes_weight_norm else self.radial(x_norm, dim)
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return h/‖x‖."""
@@ -143,8 +143,8 @@ def check_not_negative(name: str, value: float) -> float:
     return float(value)
 
 
-def _arguments(function: Callable[..., Tensor]) -> int:
-    """Return how many norms a callable takes. Built-in functions of torch hide their signature and take ‖x‖."""
+def _count_norms(function: Callable[..., Tensor]) -> int:
+    """Return the number of norms that a callable takes: 1 for built-in functions of torch, which have no signature."""
     target = function.forward if isinstance(function, nn.Module) else function
     try:
         parameters = inspect.signature(target).parameters.values()

@@ -12,18 +12,17 @@ from torch import Tensor, nn
 from ...geometry.fast_norms import MIN_NORM, per_neuron
 from .magnitude import Magnitude, Weighting, check_positive
 
-Own = TypeVar("Own", bound="WithRadius")
+Self = TypeVar("Self", bound="WithRadius")
 
 
 class Radius(nn.Module):
-    r"""ρ as a number, or ρ·E‖x‖ with a ρ per neuron that is learned (C.1).
+    r"""A constant ρ, or ρ·E‖x‖ with one learned ρ per neuron (C.1).
 
-    The mean patch norm E‖x‖ is treated as BatchNorm treats its statistics: the batch's own in training, with the
-    gradient flowing through it, and a running mean (``momentum`` 0.1) in evaluation, which is a constant. Before any
-    batch the running mean is 1. ρ is kept as log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron
-    keeps its own mean, as in Liu (2020, C.1); those that see the same patches agree. Each process of a
-    DistributedDataParallel group uses the mean of its own batch; the buffers are broadcast from the first one, as
-    BatchNorm's are.
+    The mean patch norm E‖x‖ works like the statistics of BatchNorm. In training it is the mean of the batch, and
+    gradients flow through it. In evaluation it is a running mean (``momentum`` 0.1), which is 1 before the first batch.
+    The parameter is log ρ, and ρ is clamped to [10⁻³, 10³], so it stays positive. Every neuron has its own mean, as in
+    Liu (2020, C.1); neurons that see the same patches have the same mean. Each process of a DistributedDataParallel group
+    uses the mean of its own batch, and the buffers of the first process are broadcast, as for BatchNorm.
 
     >>> Radius(2.0)(torch.tensor([5.0, 7.0]))
     tensor(2.)
@@ -56,8 +55,8 @@ class Radius(nn.Module):
             return like.new_full((), self.start)
         if self.log_rho is None:
             raise ValueError(
-                "a learned radius is each neuron's own: give the magnitude to a layer, call for_neurons(n) first, "
-                "or fix it by learnable_radius=False"
+                "a learned radius needs the number of neurons: pass the magnitude to a layer, call for_neurons(n) first, "
+                "or set learnable_radius=False"
             )
         return per_neuron(self.log_rho.to(like.dtype).clamp(math.log(1e-3), math.log(1e3)).exp(), -dim)
 
@@ -66,9 +65,10 @@ class Radius(nn.Module):
         rho = self.rho(x_norm, dim)
         if self.log_rho is None:
             return rho
-        return rho * per_neuron(self._mean(x_norm, dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
+        return rho * per_neuron(self._update_mean(x_norm, dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
 
-    def _mean(self, x_norm: Tensor, dim: int) -> Tensor:
+    def _update_mean(self, x_norm: Tensor, dim: int) -> Tensor:
+        """Return E‖x‖ for each neuron; in training, also update the running mean."""
         assert self.running_norm is not None
         assert self.num_batches_tracked is not None
         if not self.training or x_norm.numel() == 0:
@@ -89,8 +89,8 @@ class WithRadius(Magnitude):
     """A magnitude with an operator radius ρ: Ball, Tanh and Seg. h/‖x‖ is homogeneous in ‖x‖ and ρ together.
 
     Attributes:
-        degree: what h/‖x‖ is multiplied with, as a power of c, when ‖x‖ and ρ both are multiplied with c.
-        shortest: below this ‖x‖ the gain is that of a patch this long.
+        degree: The degree k of h/‖x‖: multiplying both ‖x‖ and ρ by c multiplies it by c^k.
+        shortest: Smaller ‖x‖ have the gain of a patch of this length.
     """
 
     alpha: float
@@ -103,7 +103,7 @@ class WithRadius(Magnitude):
 
     @property
     def gain_by_neuron(self) -> bool:
-        """Whether h/‖x‖ is :meth:`gain_within` of ‖x‖ and a ρ of each neuron."""
+        """Whether h/‖x‖ is :meth:`gain_within` of ‖x‖ and the ρ of each neuron."""
         return self.radius.learnable
 
     @abstractmethod
@@ -111,20 +111,20 @@ class WithRadius(Magnitude):
         """Return h/‖x‖ for a given ρ; the two broadcast."""
 
     def gain_into(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], out: Float[Tensor, "..."]) -> None:
-        """Write :meth:`gain_within` into ``out``, without a graph; a form that is costly overrides it."""
+        """Write :meth:`gain_within` into ``out`` without a graph. Subclasses override it to save time."""
         out.copy_(self.gain_within(x_norm, radius))
 
     @abstractmethod
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """Return ρ·∂(h/‖x‖)/∂ρ from ‖x‖, ρ and h/‖x‖, of the last one's size: a new tensor without a graph."""
+        """Return ρ·∂(h/‖x‖)/∂ρ from ‖x‖, ρ and h/‖x‖ as a new tensor of the size of ``gain``, without a graph."""
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return h/‖x‖ with the layer's own ρ."""
         return self.gain_within(x_norm, self.radius(x_norm, dim))
 
-    def for_neurons(self: Own, neurons: int) -> Own:
+    def for_neurons(self: Self, neurons: int) -> Self:
         """Return a copy with its own radii if they are learned, otherwise self."""
         if not self.radius.learnable:
             return self

@@ -14,12 +14,12 @@ class Seg(WithRadius):
     β = 0 with α = a/ρ is :class:`Ball` of height a; β = α is :class:`Linear`.
 
     Args:
-        alpha: the height α, 1 in C.2 of Liu (2020).
-        beta: the slope β from ρ on, 0.5 in C.2.
-        radius: ρ, or where it starts when it is learned, 1 in C.1–C.3.
-        learnable_radius: every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as Liu (2020)
-            does wherever an operator has a radius; False keeps ρ at ``radius``.
-        weighted: how ‖w‖ enters (4.3.5); None leaves it out.
+        alpha: Slope α up to ρ, 1 in C.2 of Liu (2020).
+        beta: Slope β beyond ρ, 0.5 in C.2.
+        radius: ρ, or its initial value if it is learned, 1 in C.1–C.3.
+        learnable_radius: Whether every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as in
+            Liu (2020).
+        weighted: How h depends on ‖w‖ (4.3.5); None if it does not.
 
     >>> Seg(beta=0.5, radius=2.0, learnable_radius=False).radial(torch.tensor([1.0, 2.0, 4.0]))
     tensor([1., 2., 3.])
@@ -50,5 +50,5 @@ class Seg(WithRadius):
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """Return 0 up to ρ, then (α − β)·ρ/‖x‖; half of it at ρ, as torch.maximum has it."""
+        """Return 0 up to ρ and (α − β)·ρ/‖x‖ beyond; half of that at ρ, as autograd does for torch.maximum."""
         return torch.sign(x_norm - radius).add_(1).mul_(0.5).mul_(gain - self.beta)

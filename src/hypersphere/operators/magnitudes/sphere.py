@@ -9,7 +9,7 @@ from .magnitude import Magnitude, Weighting, check_positive
 
 
 class Sphere(Magnitude):
-    r"""h = α (eq. 4.4): the input is projected to the sphere; the output depends on the angle alone and is in [−α, α].
+    r"""h = α (eq. 4.4): the input is projected onto the sphere. The output depends only on the angle and lies in [−α, α].
 
     >>> Sphere(alpha=2.0).radial(torch.tensor([0.1, 1.0, 50.0]))
     tensor([2., 2., 2.])
