@@ -16,11 +16,11 @@ from ..models.catalog import load_network
 from .errors import UnusableSampleError
 from .preprocessing import Prepared, Preprocessing, Region, eight_bit_pixels
 
-STRIDES = (8, 16, 32)  # of the three scales of YuNet
-ROUND_TO = 32  # sides of the detector's input are multiples of the coarsest stride
-MAX_OVERLAP = 0.3  # intersection over union above which two boxes are one face
-MAX_CANDIDATES = 5000
-MAX_FACES = 1000
+STRIDES = (8, 16, 32)  # pixels between the cells of YuNet's three output maps
+ROUND_TO = 32  # pixels; the sides of the detector's input are multiples of the coarsest stride
+MAX_OVERLAP = 0.3  # intersection over union; boxes that overlap more show the same face
+MAX_CANDIDATES = 5000  # boxes before the suppression of overlapping ones
+MAX_FACES = 1000  # per picture
 MIN_SIDE = 256  # pixels of the longer side; smaller pictures are enlarged for detection
 # The five landmarks of an upright face in 112×112 pixels: eyes, nose, corners of the mouth, from left to right.
 TEMPLATE = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
@@ -31,7 +31,7 @@ CHOICES: tuple[str, ...] = get_args(Choose)
 
 
 class FaceError(UnusableSampleError):
-    """A picture with no face, or with several where one is asked for.
+    """A picture without a face, or with several faces if exactly one is accepted.
 
     >>> raise FaceError("wall.png: no face was found")
     Traceback (most recent call last):
@@ -42,12 +42,12 @@ class FaceError(UnusableSampleError):
 
 @dataclass(frozen=True)
 class Face:
-    """A face that was found in a picture.
+    """A face in a picture, as the detector returns it.
 
     Args:
         box: (x_1, y_1, x_2, y_2) in pixels of the picture.
         landmarks: Eyes, nose and corners of the mouth as (x, y), from left to right as seen in the picture.
-        score: How sure the detector is, from 0 to 1.
+        score: The score of the detector, from 0 to 1.
 
     >>> Face((0.0, 0.0, 10.0, 20.0), TEMPLATE, 0.9).area
     200.0
@@ -68,10 +68,10 @@ class FacePreprocessing(Preprocessing):
     """Preprocessing of photographs for a face network: detect, choose, align, crop.
 
     Five landmarks are mapped to ``template`` by the similarity transform with the least squared error (Umeyama, 1991).
-    A picture without a face raises :class:`FaceError`; it is never embedded as if it were a face.
+    A picture without a face raises :class:`FaceError`.
 
     Args:
-        template: Where the landmarks are in the input of the network, as (x, y) in pixels.
+        template: Positions of the landmarks in the input of the network, as (x, y) in pixels.
         size: (height, width) of the input.
         mean: Subtracted from pixels in [0, 1].
         std: Divides the difference. The default passes pixels in 0 … 255, which SFace expects.
@@ -130,22 +130,22 @@ class FacePreprocessing(Preprocessing):
 
         Args:
             sample: A path, bytes, PIL picture, array or tensor (channels, h, w).
-            box: The part of the picture to look in.
+            box: The part of the picture in which faces are detected.
 
         Raises:
             FaceError: If there is no face, or several and ``choose`` is ``refuse``.
         """
-        found = self.load_all(sample, box, "refuse" if self.choose == "all" else self.choose)
-        if not found:
-            raise FaceError(f"no face was found{_name_place(sample)}")
-        return found[0].tensor
+        faces = self.load_all(sample, box, "refuse" if self.choose == "all" else self.choose)
+        if not faces:
+            raise FaceError(f"no face was found{_format_location(sample)}")
+        return faces[0].tensor
 
     def load_all(self, sample: Any, box: Region | None = None, choose: str = "all") -> list[Prepared]:
         """Return aligned faces, largest first, with ``box``, ``landmarks``, ``score`` and ``quality``.
 
         Args:
             sample: A path, bytes, PIL picture, array or tensor (channels, h, w).
-            box: The part of the picture to look in.
+            box: The part of the picture in which faces are detected.
             choose: ``"all"``, ``"largest"``, ``"central"`` or ``"refuse"``; see the class.
 
         Returns:
@@ -159,18 +159,19 @@ class FacePreprocessing(Preprocessing):
         faces = sorted(self.detect(picture), key=lambda face: -face.area)
         if choose == "refuse" and len(faces) > 1:
             raise FaceError(
-                f"{len(faces)} faces were found{_name_place(sample)}, and choose='refuse' accepts exactly one"
+                f"{len(faces)} faces were found{_format_location(sample)}, and choose='refuse' accepts exactly one"
             )
         if choose in ("largest", "central") and faces:
             faces = [choose_face(faces, choose, (picture.shape[1], picture.shape[2]))]
         return [self._prepare(picture, face, (0, 0) if box is None else box[:2]) for face in faces]
 
     def _prepare(self, picture: UInt8[Tensor, "3 h w"], face: Face, offset: tuple[float, float]) -> Prepared:
+        """Align a face and describe it; ``offset`` is the position of ``picture`` in the whole picture."""
         aligned = align_face(picture, face, self.template, self.size)
-        moved = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
-        marks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)
+        box = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
+        landmarks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)
         quality = measure_quality(aligned, face)
-        return Prepared(aligned, {"box": moved, "landmarks": marks, "score": face.score, "quality": quality})
+        return Prepared(aligned, {"box": box, "landmarks": landmarks, "score": face.score, "quality": quality})
 
     def normalize(self, stored: Tensor) -> Float[Tensor, "*n c h w"]:
         """Return (x − mean)/std of pixels in [0, 1]; aligned faces are stored in 8 bits."""
@@ -218,50 +219,51 @@ def detect_faces(
     x = F.pad(x, (0, -columns % ROUND_TO, 0, -rows % ROUND_TO))
     with faster_convolutions():
         outputs = network(x.contiguous(memory_format=torch.channels_last))
-    boxes, marks, scores = _decode(outputs, (x.shape[2], x.shape[3]), min_score)
-    kept = _suppress(boxes, scores)
+    boxes, landmarks, scores = _decode(outputs, (x.shape[2], x.shape[3]), min_score)
+    best = _suppress(boxes, scores)
     ratio = torch.tensor([width / columns, height / rows])
-    boxes, marks = boxes[kept] * ratio.repeat(2), marks[kept] * ratio
+    boxes, landmarks = boxes[best] * ratio.repeat(2), landmarks[best] * ratio
     return [
         Face(tuple(box), tuple(map(tuple, points)), score)
-        for box, points, score in zip(boxes.tolist(), marks.tolist(), scores[kept].tolist(), strict=True)
+        for box, points, score in zip(boxes.tolist(), landmarks.tolist(), scores[best].tolist(), strict=True)
     ]
 
 
 def _decode(outputs: tuple[Tensor, ...], size: tuple[int, int], min_score: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return boxes, landmarks and scores above ``min_score`` from the outputs of YuNet.
 
-    At each scale a cell (row, column) predicts the center of the box as an offset in cells, its sides as logarithms, and
-    the landmarks as offsets. The score is the geometric mean of the class and the object probability.
+    In each of the three output maps, a cell (row, column) predicts the center of the box as an offset in cells, the sides of
+    the box as logarithms, and the landmarks as offsets. The score is the geometric mean of the probabilities of a face and
+    of an object.
     """
-    boxes, marks, scores = [], [], []
+    boxes, landmarks, scores = [], [], []
     for i, stride in enumerate(STRIDES):
-        kind, object_, box, points = (outputs[i + 3 * part][0] for part in range(4))
-        score = (kind.clamp(0, 1) * object_.clamp(0, 1)).sqrt().flatten()
-        good = (score >= min_score).nonzero().flatten()
+        face, object_, box, points = (outputs[i + len(STRIDES) * part][0] for part in range(4))
+        score = (face.clamp(0, 1) * object_.clamp(0, 1)).sqrt().flatten()
+        chosen = (score >= min_score).nonzero().flatten()
         columns = size[1] // stride
-        cell = torch.stack([good % columns, good // columns], 1).float()
-        center, sides = (cell + box[good, :2]) * stride, box[good, 2:].exp() * stride
+        cell = torch.stack([chosen % columns, chosen // columns], 1).float()
+        center, sides = (cell + box[chosen, :2]) * stride, box[chosen, 2:].exp() * stride
         boxes.append(torch.cat([center - sides / 2, center + sides / 2], 1))
-        marks.append((points[good].reshape(-1, 5, 2) + cell[:, None]) * stride)
-        scores.append(score[good])
-    return torch.cat(boxes), torch.cat(marks), torch.cat(scores)
+        landmarks.append((points[chosen].reshape(-1, 5, 2) + cell[:, None]) * stride)
+        scores.append(score[chosen])
+    return torch.cat(boxes), torch.cat(landmarks), torch.cat(scores)
 
 
 def _suppress(boxes: Float[Tensor, "n 4"], scores: Float[Tensor, "n"]) -> list[int]:
-    """Return the indices of boxes that overlap no better one by more than ``MAX_OVERLAP``, best first."""
+    """Return the indices of boxes that overlap no box of a higher score by more than ``MAX_OVERLAP``, best score first."""
     order = scores.argsort(descending=True, stable=True)[:MAX_CANDIDATES]
     boxes = boxes[order]
     area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    free = torch.ones(len(order), dtype=torch.bool)
-    kept: list[int] = []
+    is_candidate = torch.ones(len(order), dtype=torch.bool)
+    best: list[int] = []
     for i in range(len(order)):
-        if free[i] and len(kept) < MAX_FACES:
-            kept.append(int(order[i]))
+        if is_candidate[i] and len(best) < MAX_FACES:
+            best.append(int(order[i]))
             low, high = torch.maximum(boxes[i, :2], boxes[:, :2]), torch.minimum(boxes[i, 2:], boxes[:, 2:])
-            shared = (high - low).clamp(min=0).prod(1)
-            free &= shared / (area[i] + area - shared).clamp(min=1e-9) <= MAX_OVERLAP
-    return kept
+            intersection = (high - low).clamp(min=0).prod(1)
+            is_candidate &= intersection / (area[i] + area - intersection).clamp(min=1e-9) <= MAX_OVERLAP
+    return best
 
 
 def check_choose(choose: str) -> None:
@@ -289,40 +291,39 @@ def align_face(
     Args:
         picture: RGB, 8 bits.
         face: The face, in pixels of the picture.
-        template: Where its landmarks go.
+        template: Positions of the landmarks in the result, as (x, y) in pixels.
         size: (height, width) of the result. Pixels outside the picture are black.
 
     >>> picture = torch.zeros(3, 200, 200, dtype=torch.uint8)
     >>> align_face(picture, Face((0.0, 0.0, 112.0, 112.0), TEMPLATE, 0.9)).shape
     torch.Size([3, 112, 112])
     """
-    # Least squares in pixels of the result, as the networks were trained; the inverse map z → turn·z + shift says where to
-    # sample. A few complex numbers, because ten tensor operations on five points take longer than the rest.
-    turn, shift = _invert_similarity(*_fit_complex(face.landmarks, template))
+    # Least squares in pixels of the result, as the networks were trained. The inverse map z → a·z + b tells where to sample.
+    # Complex numbers replace 2×2 matrices: ten tensor operations on five points would take longer than everything else.
+    a, b = _invert_similarity(*_fit_complex(face.landmarks, template))
     rows, columns = size
-    ends = [turn * complex(x, y) + shift for x in (0, columns - 1) for y in (0, rows - 1)]
+    corners = [a * complex(x, y) + b for x in (0, columns - 1) for y in (0, rows - 1)]
     # Only the window around the face is converted to floating point: photographs are large.
-    left, right = _bound_window([z.real for z in ends], picture.shape[2])
-    top, bottom = _bound_window([z.imag for z in ends], picture.shape[1])
+    left, right = _bound_window([z.real for z in corners], picture.shape[2])
+    top, bottom = _bound_window([z.imag for z in corners], picture.shape[1])
     window = picture[:, top:bottom, left:right].float()[None]
-    steps, shift = torch.arange(max(size), dtype=torch.float64), shift - complex(left, top)
-    # x and y of each sample are a sum of what its column and its row contribute.
-    parts = [
-        (steps * turn.real, steps * -turn.imag + shift.real, right - left),
-        (steps * turn.imag, steps * turn.real + shift.imag, bottom - top),
-    ]
-    grid = torch.empty(1, rows, columns, 2)
-    for axis, (by_column, by_row, side) in enumerate(parts):  # −1 and 1 are the outer edges of the window
-        by_column, by_row = by_column[:columns] * (2 / side), by_row[:rows, None] * (2 / side) + (1 / side - 1)
-        torch.add(by_row, by_column, out=grid[0, ..., axis])
+
+    def scale(z: complex) -> complex:
+        """Convert a distance in pixels to the units of ``grid_sample``, in which the window extends from −1 to 1."""
+        return complex(z.real * 2 / (right - left), z.imag * 2 / (bottom - top))
+
+    # The sampling position a·(column + i·row) + b is a sum of what the column and the row contribute.
+    steps, first = torch.arange(max(size)), scale(b - complex(left - 0.5, top - 0.5)) - (1 + 1j)
+    grid = (steps[:rows] * scale(a * 1j) + first)[:, None] + steps[:columns] * scale(a)
+    grid = torch.view_as_real(grid.to(torch.complex64))[None]
     cut = F.grid_sample(window, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return cut[0].round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _bound_window(ends: list[float], side: int) -> tuple[int, int]:
-    """Return the first pixel and the end of what bilinear sampling between ``ends`` reads of an axis; at least one pixel."""
-    first = min(max(math.floor(min(ends)) - 1, 0), side - 1)
-    return first, max(first + 1, min(math.ceil(max(ends)) + 2, side))
+def _bound_window(positions: list[float], side: int) -> tuple[int, int]:
+    """Return first and end of the pixels that bilinear sampling between positions reads of an axis; at least one pixel."""
+    first = min(max(math.floor(min(positions)) - 1, 0), side - 1)
+    return first, max(first + 1, min(math.ceil(max(positions)) + 2, side))
 
 
 def fit_similarity(source: Float[Tensor, "n 2"], target: Float[Tensor, "n 2"]) -> Float[Tensor, "2 3"]:
@@ -336,48 +337,50 @@ def fit_similarity(source: Float[Tensor, "n 2"], target: Float[Tensor, "n 2"]) -
     tensor([[2., 0., 3.],
             [0., 2., 3.]], dtype=torch.float64)
     """
-    turn, shift = _fit_complex(source.tolist(), target.tolist())
-    rows = [[turn.real, -turn.imag, shift.real], [turn.imag, turn.real, shift.imag]]
+    a, b = _fit_complex(source.tolist(), target.tolist())
+    rows = [[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]]
     return torch.tensor(rows, dtype=torch.promote_types(source.dtype, target.dtype))
 
 
 def _fit_complex(source: Iterable[Iterable[float]], target: Iterable[Iterable[float]]) -> tuple[complex, complex]:
     """Return a and b of the map z → a·z + b of :func:`fit_similarity`."""
-    from_, to = ([complex(*point) for point in points] for points in (source, target))
-    middle, goal = sum(from_) / len(from_), sum(to) / len(to)
-    norm = max(sum(abs(z - middle) ** 2 for z in from_), 1e-12)
-    turn = sum((s - middle).conjugate() * (t - goal) for s, t in zip(from_, to, strict=True)) / norm
-    return turn, goal - turn * middle
+    s, t = ([complex(*point) for point in points] for points in (source, target))
+    s_mean, t_mean = sum(s) / len(s), sum(t) / len(t)
+    norm = max(sum(abs(z - s_mean) ** 2 for z in s), 1e-12)
+    a = sum((s_i - s_mean).conjugate() * (t_i - t_mean) for s_i, t_i in zip(s, t, strict=True)) / norm
+    return a, t_mean - a * s_mean
 
 
-def _invert_similarity(turn: complex, shift: complex) -> tuple[complex, complex]:
-    """Return the inverse of z → a·z + b, which is z → (z − b)/a. Equal landmarks give the tiniest scale, not NaN."""
-    back = turn.conjugate() / max(abs(turn) ** 2, 1e-12)
-    return back, -back * shift
+def _invert_similarity(a: complex, b: complex) -> tuple[complex, complex]:
+    """Return the inverse of z → a·z + b, which is z → (z − b)/a. For equal landmarks it is finite."""
+    inverse = a.conjugate() / max(abs(a) ** 2, 1e-12)
+    return inverse, -inverse * b
 
 
 def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, float]:
-    """Return figures that say how usable a face is.
+    """Measure the quality of a face.
 
     Args:
         aligned: The aligned face.
         face: The face in its picture.
 
     Returns:
-        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian of the middle of
-        the aligned gray face (pixels in 0 … 255). ``yaw``: how far the nose is from the middle between the eyes, in distances between
-        the eyes, 0 for a frontal face. ``roll``: the tilt of the line between the eyes in degrees. ``brightness`` and
-        ``contrast``: mean and standard deviation of the gray face in [0, 1].
+        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian of the central part
+        of the aligned gray face (pixels in 0 … 255). ``yaw``: distance of the nose from the midpoint between the eyes, relative
+        to the distance between the eyes; 0 for a frontal face. ``roll``: tilt of the line between the eyes in degrees.
+        ``brightness`` and ``contrast``: mean and standard deviation of the gray face in [0, 1].
     """
     gray = (aligned.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)
     kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
-    height, width = gray.shape  # the middle of the face: the rim may show the black outside of the picture
-    middle = gray[height // 4 : height - height // 8, width // 6 : width - width // 6]
-    sharpness = F.conv2d(middle[None, None], kernel).var()
-    marks = torch.tensor(face.landmarks)
-    eyes = marks[1] - marks[0]
+    height, width = (
+        gray.shape
+    )  # without the border, which is black where the aligned face reaches outside of the picture
+    center = gray[height // 4 : height - height // 8, width // 6 : width - width // 6]
+    sharpness = F.conv2d(center[None, None], kernel).var()
+    landmarks = torch.tensor(face.landmarks)
+    eyes = landmarks[1] - landmarks[0]
     distance = eyes.norm().clamp(min=1e-6)
-    nose = marks[2] - (marks[0] + marks[1]) / 2
+    nose = landmarks[2] - (landmarks[0] + landmarks[1]) / 2
     return {
         "size": float(distance),
         "sharpness": float(sharpness),
@@ -392,8 +395,8 @@ def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, fl
 def _load_detector(name: str) -> torch.nn.Module:
     network: Any = load_network(name)
     # Convolutions with one channel per group take half the time in this memory layout.
-    found: torch.nn.Module = network.to(memory_format=torch.channels_last)
-    return found
+    detector: torch.nn.Module = network.to(memory_format=torch.channels_last)
+    return detector
 
 
 def _read_rgb(sample: Any, box: Region | None) -> UInt8[Tensor, "3 h w"]:
@@ -403,6 +406,6 @@ def _read_rgb(sample: Any, box: Region | None) -> UInt8[Tensor, "3 h w"]:
     return pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels[:3]
 
 
-def _name_place(sample: Any) -> str:
-    """Return " in FILE" for a path, otherwise nothing: the caller knows the name."""
+def _format_location(sample: Any) -> str:
+    """Return " in FILE" for a path; otherwise nothing, because the caller adds the name."""
     return f" in {sample}" if isinstance(sample, str) or hasattr(sample, "__fspath__") else ""
