@@ -56,7 +56,9 @@ def test_absurd_numbers_warn(kind, given, messages):
 @pytest.mark.untyped
 def test_arrays_are_refused_with_the_way_to_make_tensors():
     head = ArcFace(4, 3)
-    with pytest.raises(TypeError, match=r"features must be a torch tensor.*got ndarray; torch.as_tensor\(features\)"):
+    with pytest.raises(
+        TypeError, match=r"features must be a torch tensor.*got ndarray; convert it by torch.as_tensor\(features\)"
+    ):
         head(np.zeros((2, 4)), torch.tensor([0, 1]))
     with pytest.raises(TypeError, match="labels must be a torch tensor"):
         head(torch.zeros(2, 4), np.array([0, 1]))

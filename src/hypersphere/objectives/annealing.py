@@ -10,12 +10,12 @@ from torch import Tensor, nn
 class Annealing(nn.Module):
     r"""λ(t) = max(floor, start·(1 + rate·t)^{−power}); the target's logit is (λ·plain + margin)/(1 + λ)  (2.2.7, A.7).
 
-    The number of steps t is a buffer: it is saved with the head, restored with it, and moves only when :meth:`step` is
-    called (``head.step()`` does). A large λ is the plain softmax, λ = 0 the full margin.
+    The number of steps t is a buffer: it is saved and restored with the head. Only :meth:`step` advances it, which
+    ``head.step()`` calls. A large λ gives the plain softmax, λ = 0 the full margin.
 
-    Liu (2020) names no law: λ begins "very large" and is gradually reduced. The defaults are those of the released code of
-    SphereFace (1000, floor 5, rate 0.12, power 1); that of L-Softmax has rate 2.5·10⁻⁵, power 35 and floor 0 on MNIST, and
-    power 45 with rates of 10⁻⁵ to 2·10⁻⁵ on CIFAR.
+    Liu (2020) gives no formula: λ begins "very large" and is gradually reduced. The defaults are those of the released code of
+    SphereFace. The code of L-Softmax uses rate 2.5·10⁻⁵, power 35 and floor 0 on MNIST, and power 45 with rates of 10⁻⁵ to
+    2·10⁻⁵ on CIFAR.
 
     >>> annealing = Annealing(start=1000, floor=5)
     >>> annealing.step()
@@ -32,12 +32,12 @@ class Annealing(nn.Module):
         if not (0 <= rate < math.inf and 0 <= power < math.inf):
             raise ValueError(f"annealing needs rate ≥ 0 and power ≥ 0, got rate={rate!r}, power={power!r}")
         self.start, self.floor, self.rate, self.power = float(start), float(floor), float(rate), float(power)
-        # An integer: module.half() would round a float, and λ follows from it.
+        # Store the number of steps and not λ, because module.half() would round λ.
         self.register_buffer("steps", torch.tensor(0, dtype=torch.int64))
 
     @property
     def value(self) -> Float[Tensor, ""]:
-        """λ now."""
+        """λ at the current step."""
         return (self.start * (1 + self.rate * self.steps.to(torch.get_default_dtype())) ** -self.power).clamp_min(
             self.floor
         )

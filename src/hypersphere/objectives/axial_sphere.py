@@ -1,4 +1,4 @@
-"""A head for open-set identification that learns from negatives: samples of people who are not enrolled."""
+"""A head for open-set identification that learns from negatives, which are samples of people who are not enrolled."""
 
 import math
 
@@ -14,27 +14,28 @@ from .engine.problem import clean_labels
 class AxialSphere(Classifier):
     r"""Classes at points on the axes and negatives at the origin: a logit loss and a distance loss with negatives.
 
-    The features are mapped to one logit per class, v = Wx. Class c has the point ρ·e_c on its axis; negatives, samples of
-    people who are not to be recognized, belong to the origin, which is at distance ρ from every class while two classes are
-    √2·ρ apart. Per sample
+    The features are mapped to one logit per class, v = Wx. Class c has the point ρ·e_c on its axis. Negatives, which are samples
+    of people who are not to be recognized, belong to the origin. The origin is at distance ρ from every class, and two classes
+    are √2·ρ apart. The loss of a sample is
 
     .. math:: L = \begin{cases} −\log\operatorname{softmax}(v)_y + \tfrac{λ}{ρ^2}‖v − ρe_y‖^2 & \text{class } y \\
         −\tfrac1C Σ_c \log\operatorname{softmax}(v)_c + \tfrac{λ}{ρ^2}‖v‖^2 & \text{negative} \end{cases}
 
     The first terms are the cross-entropy and its form for samples without a class (Dhamija et al., 2018, arXiv:1811.04110), the
-    second pull samples into a ball around their point. Identification accepts class c where ‖v − ρe_c‖ is below a radius, for
-    which ρ/2, halfway to the origin, is a first guess (:meth:`score` and ``radius``). After the axial sphere loss of Vareto and
-    Schwartz (2025, doi:10.1109/FG61629.2025.11099113), of which only the abstract was available: axes, negatives at the origin and balls
-    are theirs, the formulas are derived here. Use it to adapt a fixed embedder to a watchlist when pictures of other people exist.
+    second terms move samples into a ball around their point. Identification accepts class c if ‖v − ρe_c‖ is below a radius;
+    ρ/2, halfway to the origin, is a first guess (:meth:`score`). The loss follows the axial sphere loss of Vareto and
+    Schwartz (2025, doi:10.1109/FG61629.2025.11099113), of which only the abstract was available: the axes, the negatives at the
+    origin and the balls are theirs, and the formulas are derived here. Use it to adapt a fixed embedder to a watchlist if
+    pictures of other people exist.
 
     Args:
         in_features: Dimension d of the features.
-        num_classes: Number of labels C, at least 2; a label that marks negatives counts.
+        num_classes: Number of labels C, at least 2, including a label of negatives.
         radius: ρ, the distance of the classes from the origin.
         weight: λ, the factor of the distances.
-        negative_label: Label that marks negatives: −1, or one of the classes 0 … C − 1, such as the number of a folder "unknown",
-            which then has no axis of its own use.
-        mix: Whether means of pairs of samples of different classes in the batch are further negatives.
+        negative_label: Label of negatives: −1, or one of 0 … C − 1, such as the number of a folder "unknown". The axis of this
+            class is then not used.
+        mix: Whether to use means of two samples of different classes in the batch as additional negatives.
         ignore_index: Label of samples that do not count.
 
     Raises:
@@ -90,49 +91,49 @@ class AxialSphere(Classifier):
         )
         counts = ~ignored | negative
         v = self.logits(features)
-        losses = self._losses(v, known, negative)
+        losses = self._compute_losses(v, known, negative)
         total, number = losses.masked_fill(~counts, 0).sum(), counts.sum()
         if self.mix:
-            # Neighbors in the batch; pairs of one class, or with a sample that is not known, make no negative.
+            # Mix each sample with its neighbor in the batch, if both are of known and different classes.
             other, differs = v.roll(1, 0), (known != known.roll(1)) & ~ignored & ~ignored.roll(1)
-            mixed = self._losses((v + other) / 2, known, torch.ones_like(negative))
+            mixed = self._compute_losses((v + other) / 2, known, torch.ones_like(negative))
             total, number = total + mixed.masked_fill(~differs, 0).sum(), number + differs.sum()
         return total / number.clamp_min(1)
 
-    def _losses(
+    def _compute_losses(
         self, v: Float[Tensor, "n c"], labels: Int[Tensor, "n"], negative: Bool[Tensor, "n"]
     ) -> Float[Tensor, "n"]:
-        columns = self._known_classes(v.device)
+        columns = self._find_axes(v.device)
         log_p = v[:, columns].log_softmax(1)
-        everyone = -log_p.mean(1)
-        # The position of a class among those with an axis; the marker of negatives has none and is masked.
+        of_negatives = -log_p.mean(1)
+        # The position of each class among the classes with an axis. Negatives have no position and are masked below.
         position = torch.searchsorted(columns, labels).clamp_max(len(columns) - 1)
-        own = -log_p.gather(1, position.unsqueeze(1)).squeeze(1)
+        of_classes = -log_p.gather(1, position.unsqueeze(1)).squeeze(1)
         points = self.radius * F.one_hot(labels, self.num_classes).to(v.dtype).masked_fill(negative.unsqueeze(1), 0)
         squares = (v - points)[:, columns].square().sum(1) / self.radius**2
-        return torch.where(negative, everyone, own) + self.distance_weight * squares
+        return torch.where(negative, of_negatives, of_classes) + self.distance_weight * squares
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """Return v = Wx, which is ρ at the axis of a sample's class and 0 elsewhere once trained."""
+        """Return v = Wx. After training it is near ρ at a sample's class and near 0 elsewhere."""
         dtype = torch.promote_types(torch.promote_types(features.dtype, self.weight.dtype), torch.float32)
         with torch.autocast(features.device.type, enabled=False):
             return features.to(dtype) @ self.weight.to(dtype).T
 
     def distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """Return ‖v − ρe_c‖ to every class; infinite for the label that marks negatives.
+        """Return ‖v − ρe_c‖ of every class; infinite for the label of negatives.
 
         Args:
             features: The features.
         """
         v = self.logits(features)
-        columns = self._known_classes(v.device)
+        columns = self._find_axes(v.device)
         square = v[:, columns].square().sum(1, keepdim=True) - 2 * self.radius * v + self.radius**2
-        found = torch.full_like(v, torch.inf)
-        found[:, columns] = square[:, columns].clamp_min(0).sqrt()
-        return found
+        distances = torch.full_like(v, torch.inf)
+        distances[:, columns] = square[:, columns].clamp_min(0).sqrt()
+        return distances
 
     def score(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
-        """Return minus the distance to the nearest class: above −ρ/2 a sample lies in a class's ball halfway to the origin.
+        """Return minus the distance to the nearest class. A score above −ρ/2 is nearer to a class than half of the way to the origin.
 
         Args:
             features: The features.
@@ -143,7 +144,8 @@ class AxialSphere(Classifier):
         """Return the nearest class."""
         return self.distances(features).argmin(1)
 
-    def _known_classes(self, device: torch.device) -> Int[Tensor, "k"]:
+    def _find_axes(self, device: torch.device) -> Int[Tensor, "k"]:
+        """Return the classes that have an axis: all except the label of negatives."""
         classes = torch.arange(self.num_classes, device=device)
         return classes[classes != self.negative_label]
 

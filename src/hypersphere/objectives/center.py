@@ -12,9 +12,9 @@ from .engine.problem import clean_labels
 class CenterLoss(nn.Module):
     r"""½ ‖x − c_y‖², mean or sum over the samples, with learned class centers c (2.1; tables 2.9, 5.10).
 
-    It is added to a softmax loss with a small weight. The centers are parameters and follow the features by gradient descent;
-    with ``reduction="sum"`` and a step size α on them, one step moves a center by α·Σ(x − c), as in the original rule without its
-    1 + n denominator. They start at 0.
+    Add it to a softmax loss with a small weight. The centers are parameters that start at 0 and are trained by gradient descent.
+    With ``reduction="sum"`` and the learning rate α, one step moves a center by α·Σ(x − c). This is the original update rule
+    without its denominator 1 + n.
 
     >>> loss = CenterLoss(2, num_classes=3)
     >>> loss(torch.tensor([[3.0, 4.0]]), torch.tensor([1]))

@@ -1,4 +1,4 @@
-"""A loss of prefixes of the features, so that their first dimensions can be used alone."""
+"""A loss on prefixes of the features, so that the first dimensions can be used alone."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ from .head_presets import CosFace
 
 
 class Matryoshka(nn.Module):
-    r"""The mean of the losses of the first dimensions of the features, each with a head of its own.
+    r"""The mean of the losses of several prefixes of the features, each with its own head.
 
     With a prefix :math:`x_{1:d}` and weights :math:`W^{(d)}` for every d in ``dims`` the loss is
     :math:`\frac{1}{|D|} Σ_{d ∈ D} L(W^{(d)}, x_{1:d}, y)` (Kusupati et al., 2022, arXiv:2205.13147), where L is any head. It is
-    added to the objective of all dimensions; the first d dimensions are then features of their own, smaller and faster to search.
-    ``hypersphere evaluate --prefix`` measures them. Use it where galleries are large or features travel.
+    added to the objective of all dimensions. The first d dimensions can then be used as smaller features, which are faster to
+    search. ``hypersphere evaluate --prefix`` measures them. Use it if galleries are large or features are sent over a network.
 
     Args:
         in_features: The dimension of the features.
@@ -51,8 +51,8 @@ class Matryoshka(nn.Module):
         if wrong or not dims:
             raise ValueError(f"dims must be prefixes shorter than the {in_features} features, got {list(dims)}")
         self.dims = tuple(dims)
-        make = functools.partial(CosFace, m=m, scale=scale) if head is None else head
-        self.heads = nn.ModuleList([make(dim, num_classes) for dim in self.dims])
+        build_head = functools.partial(CosFace, m=m, scale=scale) if head is None else head
+        self.heads = nn.ModuleList([build_head(dim, num_classes) for dim in self.dims])
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
         """Compute the loss of a batch.
@@ -67,6 +67,6 @@ class Matryoshka(nn.Module):
     def step(self) -> None:
         """Advance the schedules of all heads by one step."""
         for head in self.heads:
-            move = getattr(head, "step", None)
-            if callable(move):
-                move()
+            step = getattr(head, "step", None)
+            if callable(step):
+                step()

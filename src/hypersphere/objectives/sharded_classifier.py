@@ -1,4 +1,4 @@
-"""A classifier whose classes are all here, divided among processes, or sampled anew in each step."""
+"""A classifier that holds all classes, divides them among processes, or samples some of them in each step."""
 
 import contextlib
 import functools
@@ -43,7 +43,7 @@ def run_outside_graphs(function: F) -> F:
 
 
 class ShardedClassifier(Classifier):
-    """A classifier whose rows may be divided among processes or sampled; a head defines the logits."""
+    """A classifier whose classes may be divided among processes or sampled. A head defines the logits."""
 
     bias: nn.Parameter | None
     margin: Margin
@@ -57,7 +57,7 @@ class ShardedClassifier(Classifier):
 
     @run_outside_graphs
     def compute_subset_loss(self, features: Tensor, targets: Targets, options: dict[str, Any]) -> Tensor:
-        """Compute the loss over the classes of all processes, or over those that are sampled."""
+        """Compute the loss over the classes of all processes, or over the sampled classes."""
         if targets.labels is None:
             raise ValueError("soft targets need all classes at once, which a sharded or sampled head does not have")
         with self._share_random_state():
@@ -66,8 +66,8 @@ class ShardedClassifier(Classifier):
                 batch = self.shards.gather(features, targets.labels, targets.weights)
             assert batch.labels is not None
             bias = options.pop("bias")
-            weight, reduce_to_classes, subset = self._select_classes(batch.labels)
-            bias = reduce_to_classes if bias is not None and bias.ndim else bias
+            weight, class_bias, subset = self._select_classes(batch.labels)
+            bias = class_bias if bias is not None and bias.ndim else bias
             return compute_loss(batch, weight, subset, bias=bias, **options)
 
     def local_rows(self) -> Float[Tensor, "rows d"]:
@@ -75,7 +75,7 @@ class ShardedClassifier(Classifier):
         return get_local_rows(self.weight)
 
     def local_bias(self) -> Float[Tensor, "..."] | None:
-        """Return the biases of the classes that this process holds, or the one of all classes."""
+        """Return the biases of the classes that this process holds, or the bias that all classes share."""
         return self.bias.to_local() if is_sharded(self.bias) else self.bias
 
     def local_classes(self) -> ClassSubset | None:
@@ -91,7 +91,7 @@ class ShardedClassifier(Classifier):
 
     @run_outside_graphs
     def find_best(self, features: Float[Tensor, "n d"], k: int) -> Best:
-        """Return the classes with the largest logits, of whichever process."""
+        """Return the classes with the largest logits among the classes of all processes."""
         if self.shards is None:
             return find_best_classes(self.local_logits(features), k)
         return gather_best_classes(self.shards, self.local_logits(self._gather_features(features)).detach(), k)
@@ -104,21 +104,21 @@ class ShardedClassifier(Classifier):
         return gather_class_logits(self.shards, self.local_logits(self._gather_features(features)))
 
     def divide(self, over: Over, average: bool) -> None:
-        """Divide the weight, and the bias where there is one per class."""
+        """Divide the weight among the processes, and the bias if there is one per class."""
         if self.shards is not None:
-            raise ValueError("the head is already divided among processes; make a new one for another division")
-        empty = self.weight.is_meta
+            raise ValueError("the head is already divided among processes; create a new head to divide it differently")
+        is_meta = self.weight.is_meta
         self.shards = create_shards(over, self.num_classes, self.weight.device, average)
         self.weight = nn.Parameter(shard_rows(self.weight, self.shards), requires_grad=self.weight.requires_grad)
         if self.bias is not None and self.bias.ndim:
             self.bias = nn.Parameter(shard_rows(self.bias, self.shards), requires_grad=self.bias.requires_grad)
-        elif self.bias is not None and empty:
+        elif self.bias is not None and is_meta:
             self.bias = nn.Parameter(torch.empty_like(self.bias, device=self.shards.mesh.device_type))
-        if empty:
+        if is_meta:
             self.reset_parameters()
 
     def unshard(self) -> None:
-        """Gather the classes of all processes into a whole head on each of them, in place; every process must call it."""
+        """Gather the classes of all processes, so that each process holds the whole head. Every process must call it."""
         if self.shards is None:
             return
         weight = gather_tree(self.weight.detach()).flatten(0, -2)
@@ -128,11 +128,11 @@ class ShardedClassifier(Classifier):
         self.shards = None
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         raise TypeError(f"{type(self).__name__} must define reset_parameters()")
 
     def draw_weight(self, std: float) -> None:
-        """Draw Gaussian weights; processes that hold different classes draw different ones."""
+        """Draw Gaussian weights, different ones on each process of a sharded head."""
         generator = None
         if self.shards is not None:
             seed = torch.empty((), dtype=torch.int64, device=get_local(self.weight).device).random_(2**62)
@@ -153,18 +153,20 @@ class ShardedClassifier(Classifier):
                 self.local_bias(),
                 ClassSubset(self.num_classes, size, first, processes=self.shards),
             )
-        chosen = self.sample.draw_classes(first, size, labels.long())
-        places = chosen.nonzero().squeeze(-1)
-        weight, bias = select_rows(self.weight, places, self.sub_centers), self.local_bias()
-        bias = bias if bias is None or not bias.ndim else bias[places]
-        counts, total = None, torch.tensor(float(len(places)), dtype=torch.float64, device=labels.device)
+        drawn = self.sample.draw_classes(first, size, labels.long())
+        positions = drawn.nonzero().squeeze(-1)
+        weight, bias = select_rows(self.weight, positions, self.sub_centers), self.local_bias()
+        bias = bias if bias is None or not bias.ndim else bias[positions]
+        counts, total = None, torch.tensor(float(len(positions)), dtype=torch.float64, device=labels.device)
         total = total if self.shards is None else self.shards(total, "sum")
         if self.sample.unbiased:
             in_batch = torch.zeros(size, dtype=torch.bool, device=labels.device)
             in_batch[labels[(labels >= first) & (labels < first + size)] - first] = True
-            counts = torch.where(in_batch[places], 1.0, 1 / self.sample.rate).to(weight.dtype)
-        ids, known = places + first, None if self.sample.unbiased else total.to(torch.float32)
-        return weight, bias, ClassSubset(self.num_classes, len(places), first, ids, counts, known, self.shards)
+            counts = torch.where(in_batch[positions], 1.0, 1 / self.sample.rate).to(weight.dtype)
+        # Unbiased sums estimate those over all classes; other sums are over the drawn classes only.
+        covered = None if self.sample.unbiased else total.to(torch.float32)
+        subset = ClassSubset(self.num_classes, len(positions), first, positions + first, counts, covered, self.shards)
+        return weight, bias, subset
 
     def _gather_features(self, features: Tensor) -> Tensor:
         """Return the features of all processes."""
@@ -175,7 +177,10 @@ class ShardedClassifier(Classifier):
 
     @contextlib.contextmanager
     def _share_random_state(self) -> Iterator[None]:
-        """Let the margin draw the random numbers of the first process on every process; the others' streams stay unchanged."""
+        """Let the margin draw the same random numbers on every process, from the state of the first process.
+
+        The other processes restore their own random state afterwards.
+        """
         if self.shards is None or not any(isinstance(m, Strength) and m.draws for m in self.margin.modules()):
             yield
             return
@@ -196,9 +201,9 @@ class ShardedClassifier(Classifier):
         """Load weights that were stored whole or by any number of processes."""
         for name, own in (("weight", self.weight), ("bias", self.bias)):
             key = f"{prefix}{name}"
-            given = state_dict.get(key)
-            if given is not None and own is not None and (is_sharded(own) or is_sharded(given)):
-                state_dict[key] = convert_stored(given, own)
-            elif given is not None and own is not None and name == "weight" and given.ndim == 3:
-                state_dict[key] = given.flatten(0, 1)
+            stored = state_dict.get(key)
+            if stored is not None and own is not None and (is_sharded(own) or is_sharded(stored)):
+                state_dict[key] = convert_stored(stored, own)
+            elif stored is not None and own is not None and name == "weight" and stored.ndim == 3:
+                state_dict[key] = stored.flatten(0, 1)
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -31,5 +31,5 @@ def test_refuses(weights):
 
 
 def test_smoothing_belongs_to_the_cross_entropy():
-    with pytest.raises(ValueError, match=r"label_smoothing=0\.1 belongs to the cross-entropy.*Binary"):
+    with pytest.raises(ValueError, match=r"label_smoothing=0\.1 applies to the cross-entropy.*Binary"):
         MarginSoftmax(4, 3, comparison=Binary(), label_smoothing=0.1)

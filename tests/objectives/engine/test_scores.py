@@ -112,11 +112,11 @@ def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, moment
         head, linear = hs.LSoftmax(4, 3, m=m), torch.nn.Linear(4, 3, bias=False)
         linear.load_state_dict({"weight": head.weight.detach()})
 
-        def finite(module, compute_loss_of_samples):
+        def stays_finite(module, compute_loss):
             optimizer = torch.optim.SGD(module.parameters(), lr=10.0, momentum=momentum)
             for _ in range(12):
                 optimizer.zero_grad()
-                loss = compute_loss_of_samples()
+                loss = compute_loss()
                 if not loss.isfinite():
                     return False
                 loss.backward()
@@ -124,5 +124,5 @@ def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, moment
             return bool(module.weight.isfinite().all())
 
         longer = (2 * m - 1) * x  # as the margin makes the target's logit
-        plain = finite(linear, lambda: torch.nn.functional.cross_entropy(linear(longer), labels))  # noqa: B023
-        assert finite(head, lambda: head(x, labels)) or not plain  # noqa: B023
+        plain = stays_finite(linear, lambda: torch.nn.functional.cross_entropy(linear(longer), labels))  # noqa: B023
+        assert stays_finite(head, lambda: head(x, labels)) or not plain  # noqa: B023

@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from hypersphere.objectives.pairs.pair_blocks import (
-    KEEP,
+    MAX_KEPT_COSINES,
     check_chunk,
     choose_block_rows,
     distance,
     log_sum_exp,
-    pair_sums,
+    sum_over_pairs,
 )
 
 CPU = torch.device("cpu")
@@ -19,8 +19,8 @@ def test_the_size_of_a_block():
     assert choose_block_rows(7, 10, 10, CPU) == 7
     assert choose_block_rows("auto", 32768, 32768, CPU) == 256
     assert choose_block_rows("auto", 8, 10**9, CPU) == 1
-    large = choose_block_rows("auto", KEEP, 2, CPU)
-    assert 256 < large < KEEP
+    large = choose_block_rows("auto", MAX_KEPT_COSINES, 2, CPU)
+    assert 256 < large < MAX_KEPT_COSINES
 
 
 def test_blocks_hold_no_more_than_one_at_a_time():
@@ -32,7 +32,7 @@ def test_blocks_hold_no_more_than_one_at_a_time():
         return torch.stack([(cos * negative).sum(), positive.sum().to(cos.dtype)])
 
     x, y = torch.randn(10, 3, requires_grad=True), torch.arange(10) % 2
-    total = pair_sums(terms, x, y, x, y, torch.arange(10), chunk=4)
+    total = sum_over_pairs(terms, x, y, x, y, torch.arange(10), chunk=4)
     assert seen == [(4, 10), (4, 10), (2, 10)]
     assert total[1] == 10 * 4  # five of a class, less itself
     total[0].backward()
@@ -47,7 +47,8 @@ def test_second_derivatives_go_through_blocks():
         return (cos.exp() * positive).sum().unsqueeze(0)
 
     whole, parts = (
-        torch.autograd.grad(pair_sums(terms, x, y, x, y, None, c).sum(), x, create_graph=True)[0] for c in (None, 2)
+        torch.autograd.grad(sum_over_pairs(terms, x, y, x, y, None, c).sum(), x, create_graph=True)[0]
+        for c in (None, 2)
     )
     a, b = (torch.autograd.grad(g.square().sum(), x)[0] for g in (whole, parts))
     assert torch.allclose(a, b, rtol=1e-10)

@@ -5,14 +5,14 @@ from hypersphere.objectives import RowSGD
 from hypersphere.objectives.sampling.lazy import RowOptimizer, read_row_gradient
 
 
-def test_touched_rows_of_sparse_and_dense_gradients():
+def test_rows_of_sparse_and_dense_gradients():
     weight = torch.nn.Parameter(torch.zeros(4, 2))
     weight.grad = torch.sparse_coo_tensor([[3, 1, 3]], torch.ones(3, 2), (4, 2), check_invariants=True)
-    places, gradient = read_row_gradient(weight)
-    assert places.tolist() == [1, 3]
+    positions, gradient = read_row_gradient(weight)
+    assert positions.tolist() == [1, 3]
     assert gradient.tolist() == [[1, 1], [2, 2]]
     weight.grad = torch.ones(4, 2)
-    assert read_row_gradient(weight).places is None
+    assert read_row_gradient(weight).positions is None
 
 
 def test_from_drawn_rows_to_all_of_them_each_catches_up():

@@ -14,5 +14,5 @@ class TestRowAdam(RowsContract):
 
     @pytest.mark.parametrize("options", [{"lr": -1}, {"betas": (1.0, 0.9)}, {"eps": 0}, {"weight_decay": -1}])
     def test_refuses(self, options):
-        with pytest.raises(ValueError, match="are needed"):
+        with pytest.raises(ValueError, match="RowAdam needs"):
             RowAdam(self.parameters(), **options)

@@ -21,7 +21,7 @@ class TestRowSGD(RowsContract):
 
     @pytest.mark.parametrize("options", [{"lr": -1}, {"momentum": 1.0}, {"weight_decay": -1}, {"nesterov": True}])
     def test_refuses(self, options):
-        with pytest.raises(ValueError, match=r"needed|nesterov needs"):
+        with pytest.raises(ValueError, match=r"RowSGD needs|nesterov needs"):
             RowSGD(self.parameters(), **options)
 
     def test_a_decay_that_would_turn_weights_around_is_refused(self):

@@ -5,8 +5,8 @@ from hypersphere.objectives.sampling import select_rows
 
 def test_rows_and_their_sparse_gradient():
     weight = torch.nn.Parameter(torch.randn(8, 3))
-    places = torch.tensor([0, 3])
-    rows = select_rows(weight, places, 2)
+    positions = torch.tensor([0, 3])
+    rows = select_rows(weight, positions, 2)
     assert torch.equal(rows, weight[[0, 1, 6, 7]])
     (rows * torch.arange(4.0).unsqueeze(-1)).sum().backward()
     dense = torch.zeros(8, 3)
@@ -18,6 +18,6 @@ def test_rows_and_their_sparse_gradient():
 
 def test_gradients_of_several_batches_add_up():
     weight = torch.nn.Parameter(torch.randn(5, 3))
-    for places in (torch.tensor([0, 3]), torch.tensor([3, 4])):
-        select_rows(weight, places, 1).sum().backward()
+    for positions in (torch.tensor([0, 3]), torch.tensor([3, 4])):
+        select_rows(weight, positions, 1).sum().backward()
     assert weight.grad.to_dense().sum(-1).tolist() == [3, 0, 0, 6, 3]

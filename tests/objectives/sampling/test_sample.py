@@ -29,7 +29,7 @@ def test_draws_follow_seed_step_and_class_alone(monkeypatch):
     assert torch.equal(
         torch.cat([sample.draw_classes(0, 300, positives), sample.draw_classes(300, 700, positives)]), whole
     )
-    monkeypatch.setattr(module, "BLOCK", 64)
+    monkeypatch.setattr(module, "CLASSES_PER_BLOCK", 64)
     assert torch.equal(sample.draw_classes(0, 1000, positives), whole)
     assert not torch.equal(Sample(0.3, seed=6).draw_classes(0, 1000, positives), whole)
     sample.step()

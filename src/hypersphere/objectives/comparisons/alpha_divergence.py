@@ -1,4 +1,4 @@
-r"""The loss of an α-divergence: like the softmax, but classes far below the largest logit have the probability 0.
+r"""The loss of an α-divergence. Unlike in a softmax, classes far below the largest logit have the probability 0.
 
 **What is computed.** For a reference measure q ≥ 0 of the classes and f(u) = (u^α − αu + α − 1)/(α(α − 1)), the divergence is
 D(p‖q) = Σ_j q_j·f(p_j/q_j). Its probabilities and its Fenchel–Young loss (Blondel et al., 2020; Roulet et al., 2025) are
@@ -12,8 +12,8 @@ the conjugate f*(v) = ([1 + (α−1)v]_+^{α/(α−1)} − 1)/α, the loss is
 
 and ∂L/∂z = p − e_y. Its derivative by τ is 0, so an error of ε in τ changes the loss by ε² only.
 
-**Sparsity.** With q_j = 1 for the others, p_j = 0 wherever z_j ≤ max z − 1/(α − 1). So a block of classes leaves only those
-logits behind that lie above this bound, and the exact loss of a million classes is a function of the few that are left.
+**Sparsity.** With q_j = 1 for the others, p_j = 0 if z_j ≤ max z − 1/(α − 1). So only the logits above this bound, the
+*candidates*, are kept of a block of classes, and the exact loss of a million classes is a function of a few candidates.
 """
 
 import math
@@ -27,18 +27,18 @@ from torch.nn import functional as F
 from .comparison_loss import Comparison, Reduce, State, Summary
 
 NEWTON_STEPS = 24
-"""Steps to the threshold τ. They rise towards it monotonically; double precision takes 5 to 12."""
+"""Number of Newton steps to the threshold τ. Double precision needs 5 to 12."""
 
 
 class AlphaDivergence(Comparison):
     r"""Fenchel–Young loss of the α-divergence, with the reference measure ``prior`` on the target and 1 on the others.
 
-    α → 1 is the cross-entropy, with the margin −log ``prior`` on the target's logit; α = 2 is sparsemax. Roulet et al. (2025,
-    arXiv:2501.18537) recommend 1.5. Use it where gradients should come from the few nearest classes only.
+    α → 1 is the cross-entropy with the margin −log ``prior`` on the target's logit; α = 2 is sparsemax. Roulet et al. (2025,
+    arXiv:2501.18537) recommend 1.5. Use it if only the nearest classes should contribute to the gradient.
 
     Args:
         alpha: α in (1, 2].
-        prior: q_y in (0, 1]. Below 1 the target must have a larger logit for the same probability.
+        prior: q_y in (0, 1]. With a value below 1, the target needs a larger logit for the same probability.
 
     Raises:
         ValueError: If a number is out of its range.
@@ -61,38 +61,38 @@ class AlphaDivergence(Comparison):
 
     def start(self, like: Float[Tensor, "n"]) -> State:
         """Return the state of no classes: one candidate that is too low to count."""
-        return (torch.full_like(like, _lowest(like)),)
+        return (torch.full_like(like, _get_lowest(like)),)
 
     def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
-        """Keep the logits of this block and of the state that may have a probability above 0."""
+        """Keep the candidates of the state and of this block."""
         return self._select(torch.cat([torch.stack(state, 1), z], 1))
 
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """Collect the candidates of all processes: as many per sample as all processes have together, then select again."""
+        """Gather the candidates of all processes, and select among them again."""
         own = torch.stack(state, 1)
         total = int(reduce(own.new_tensor(float(len(state))), "sum"))
-        padded = F.pad(own, (0, total - len(state)), value=_lowest(own))
+        padded = F.pad(own, (0, total - len(state)), value=_get_lowest(own))
         return self._select(reduce(padded.contiguous(), "top"))
 
     def finish(self, state: State) -> Summary:
-        """Return the candidates, largest first, and very low numbers where a sample has fewer than others."""
+        """Return the candidates, the largest first. A sample with fewer candidates than others also has very low numbers."""
         return state
 
     def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
-        """Select among all classes at once; under torch.compile, which knows no numbers, return all of them."""
+        """Select among all classes. Under torch.compile, where their number would have to be known, return all classes."""
         if torch.compiler.is_compiling():
-            return z.clamp_min(_lowest(z)).sort(1, descending=True).values.unbind(1)
+            return z.clamp_min(_get_lowest(z)).sort(1, descending=True).values.unbind(1)
         return self._select(z)
 
     def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
-        """Remember which logits were selected, so that the slope need not look for them."""
-        found, index = self._find_candidates(z)
+        """Keep the positions of the candidates, so that the slope need not search for them."""
+        candidates, index = self._find_candidates(z)
 
         def slope(gradients: Summary) -> Tensor:
-            by_candidate = torch.stack(gradients, 1).masked_fill(found == _lowest(z), 0)
+            by_candidate = torch.stack(gradients, 1).masked_fill(candidates == _get_lowest(z), 0)
             return torch.zeros_like(z).scatter_(1, index, by_candidate)
 
-        return found.unbind(1), slope
+        return candidates.unbind(1), slope
 
     def slope(
         self,
@@ -101,9 +101,9 @@ class AlphaDivergence(Comparison):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Return ∂L/∂z: that of the candidate with this logit, and 0 for all others, which are skipped."""
+        """Return ∂L/∂z: for a candidate its slope, found by the value of its logit, and 0 for all other logits."""
         rising, by_candidate = torch.stack(summary[::-1], 1), torch.stack(gradients[::-1], 1)
-        # A logit that is computed again may differ in its last digits, so it is looked for with a tolerance.
+        # A logit that is computed again may differ in its last digits, so compare with a tolerance.
         slack = 64 * torch.finfo(z.dtype).eps * rising[:, -1:].abs().clamp_min(1)
         lowest = torch.where(by_candidate != 0, rising, torch.inf).amin(1, keepdim=True)
         row, column = (z >= lowest - slack).nonzero(as_tuple=True)
@@ -113,13 +113,13 @@ class AlphaDivergence(Comparison):
         nearer = (logit - known.gather(1, below)) < (known.gather(1, above) - logit).abs()
         index = torch.where(nearer, below, above)
         same = (known.gather(1, index) - logit).abs() <= slack[row]
-        found = torch.where(same, value.gather(1, index), 0).squeeze(1)
-        return torch.zeros_like(z).index_put_((row, column), found)
+        slopes = torch.where(same, value.gather(1, index), 0).squeeze(1)
+        return torch.zeros_like(z).index_put_((row, column), slopes)
 
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """Return the loss, as often differentiable as its probabilities are."""
+        """Return the loss."""
         others = torch.stack(summary, 1)
         tau = self._threshold(target, others)
         own, rest = self._above(target - tau), self._above(others - tau.unsqueeze(1))
@@ -156,7 +156,7 @@ class AlphaDivergence(Comparison):
         return f"alpha={self.alpha:g}, prior={self.prior:g}"
 
     def _select(self, z: Float[Tensor, "n c"]) -> tuple[Tensor, ...]:
-        """Return the logits within 1/(α − 1) of the largest, sorted; where a sample has fewer, a number too low to count."""
+        """Return the logits within 1/(α − 1) of the largest, sorted, as one tensor per rank; see :meth:`finish`."""
         return self._find_candidates(z)[0].unbind(1)
 
     def _find_candidates(self, z: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
@@ -164,15 +164,15 @@ class AlphaDivergence(Comparison):
         with torch.no_grad():
             bound = z.amax(1, keepdim=True) - 1 / (self.alpha - 1)
             count = int((z > bound).sum(1).max()) if len(z) else 1
-        found, index = z.topk(max(count, 1), 1)
-        return found.masked_fill(found <= bound, _lowest(z)), index
+        candidates, index = z.topk(max(count, 1), 1)
+        return candidates.masked_fill(candidates <= bound, _get_lowest(z)), index
 
     def _above(self, v: Tensor) -> Tensor:
         """Return [1 + (α − 1)·v]_+, from which p and f* are powers."""
         return (1 + (self.alpha - 1) * v).clamp_min(0)
 
     def _divergence_of_target(self) -> float:
-        """Return q_y·f(1/q_y), the part of D(e_y‖q) that does not cancel."""
+        """Return q_y·f(1/q_y), the term of D(e_y‖q) for the target class."""
         a, q = self.alpha, self.prior
         return (q ** (1 - a) - a + (a - 1) * q) / (a * (a - 1))
 
@@ -180,8 +180,9 @@ class AlphaDivergence(Comparison):
         r"""Return τ, with its derivative.
 
         With r = 1/(α − 1) and θ = τ − r, the sum of probabilities is Σ q_j·[(α−1)(z_j − θ)]_+^r. Its r-th root is a norm of
-        positive parts, which is convex and falls with θ. Newton's method on it rises monotonically from any θ at which the sum
-        is at least 1, such as the one at which a single class has the probability 1. The last step is made with a graph.
+        positive parts, which is convex and decreases with θ. Newton's method for a norm of 1 therefore increases θ monotonically,
+        if it starts at a θ where the sum is at least 1. The start is the θ at which a single class has the probability 1. The
+        last step is computed with a graph, which gives the derivative of τ.
         """
         a, q = self.alpha, self.prior
         r = 1 / (a - 1)
@@ -196,29 +197,29 @@ class AlphaDivergence(Comparison):
         # Here the sum of probabilities is 1; one more step, with the slope held constant, has the derivative of the root.
         parts = weight * ((a - 1) * (z - theta.unsqueeze(1))).clamp_min(0)
         total = (parts**r).sum(1)
-        falls = (a - 1) * r * (weight.detach() * parts.detach() ** (r - 1) * (parts.detach() > 0)).sum(1)
-        return theta + (total - 1) / falls + r
+        decrease = (a - 1) * r * (weight.detach() * parts.detach() ** (r - 1) * (parts.detach() > 0)).sum(1)
+        return theta + (total - 1) / decrease + r
 
     def _newton_step(self, z: Tensor, weight: Tensor, theta: Tensor, r: float) -> Tensor:
-        """Return the step on (Σ parts^r)^{1/r} = 1, with the parts divided by their largest so that no power overflows."""
+        """Return the Newton step for (Σ parts^r)^{1/r} = 1. The parts are divided by the largest, so that no power overflows."""
         parts = weight * ((self.alpha - 1) * (z - theta.unsqueeze(1))).clamp_min(0)
         largest = parts.amax(1, keepdim=True)
         share = parts / largest
         norm = (share**r).sum(1) ** (1 / r)
-        fall = (self.alpha - 1) * norm ** (1 - r) * (weight * share ** (r - 1) * (share > 0)).sum(1)
-        return (largest.squeeze(1) * norm - 1).clamp_min(0) / fall
+        decrease = (self.alpha - 1) * norm ** (1 - r) * (weight * share ** (r - 1) * (share > 0)).sum(1)
+        return (largest.squeeze(1) * norm - 1).clamp_min(0) / decrease
 
 
-def _lowest(like: Tensor) -> float:
-    """Return a finite number that stands for the logit of no class."""
+def _get_lowest(like: Tensor) -> float:
+    """Return the number that stands for a missing candidate: finite, and lower than any logit."""
     return torch.finfo(like.dtype).min / 2
 
 
 def margin_to_prior(margin: float, alpha: float) -> float:
-    r"""Return the reference measure q_y that asks the target's logit for a lead larger by ``margin``.
+    r"""Return the reference measure q_y for which the target's logit must exceed the others by ``margin`` more.
 
-    The loss is 0 where the target leads the nearest other class by (q_y^{1−α} − 1)/(α − 1) + 1/(α − 1). The first term, a
-    logarithm of base α of 1/q_y, is the margin: q_y = (1 + (α − 1)·margin)^{−1/(α−1)}, and e^{−margin} for α → 1.
+    The loss is 0 if the target's logit exceeds all others by (q_y^{1−α} − 1)/(α − 1) + 1/(α − 1). The first term is the margin:
+    q_y = (1 + (α − 1)·margin)^{−1/(α−1)}, and e^{−margin} for α → 1.
 
     Args:
         margin: Margin in units of the logits, ≥ 0.

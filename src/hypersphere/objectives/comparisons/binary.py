@@ -11,10 +11,11 @@ from .comparison_loss import Comparison, Reduce, State, Summary
 
 
 class Binary(Comparison):
-    r"""p·softplus(−t) + q·Σ_j softplus(z_j): every class by itself, as in SphereFace2 and UniFace.
+    r"""p·softplus(−t) + q·Σ_j softplus(z_j): a binary cross-entropy per class, as in SphereFace2 and UniFace.
 
-    No class's probability depends on another's, so the state is one sum. ``positive`` p and ``negative`` q weigh a
-    sample's own class against all others. softplus(z) is computed as −log σ(−z), which is exact for every z.
+    The state is one sum, because the probability of a class does not depend on the other classes. ``positive`` p is the weight of
+    the target class and ``negative`` q that of each other class. softplus(z) is computed as −log σ(−z), which is accurate for
+    every z.
 
     >>> binary = Binary(positive=0.5, negative=2.0)
     >>> summary = binary.finish(binary.add(binary.start(torch.zeros(1)), torch.tensor([[0.0, -30.0]])))

@@ -1,4 +1,4 @@
-"""The softmax: the target's share of the sum of exponentials."""
+"""The cross-entropy of the softmax."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ from .comparison_loss import Comparison, Reduce, State, Summary
 class CrossEntropy(Comparison):
     r"""−log( e^t / (e^t + Σ_j e^{z_j}) ) = −log σ(t − log Σ_j e^{z_j})  (eq. 2.1): the softmax loss.
 
-    The state is a running maximum and the sum of exponentials below it. ``label_smoothing`` ε ∈ [0, 1) spreads ε of the
-    label over all C classes, ε·(t − (t + Σ_j z_j)/C) more, as in ``torch.nn.functional.cross_entropy``.
+    The state is a running maximum m and Σ e^{z_j − m}. ``label_smoothing`` ε ∈ [0, 1) gives every class the target probability
+    ε/C, which adds ε·(t − (t + Σ_j z_j)/C) to the loss, as in ``torch.nn.functional.cross_entropy``.
 
     >>> z, like = torch.tensor([[0.0, 1.0]]), torch.zeros(1)
     >>> softmax = CrossEntropy()
@@ -30,19 +30,19 @@ class CrossEntropy(Comparison):
         self.label_smoothing = float(label_smoothing)
 
     def start(self, like: Float[Tensor, "n"]) -> State:
-        """Return the state of no classes: the lowest maximum, no mass and, with smoothing, no sum."""
+        """Return the state of no classes: a very low maximum and sums of 0."""
         empty = (torch.full_like(like, torch.finfo(like.dtype).min / 2), torch.zeros_like(like))
         return (*empty, torch.zeros_like(like)) if self.label_smoothing else empty
 
     def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
-        """Raise the maximum, rescale the mass, add this block's."""
+        """Update the maximum, rescale the sum of exponentials to it, and add this block."""
         peak, mass, *total = state
         new = torch.maximum(peak, z.detach().amax(-1))
         mass = mass * (peak - new).exp() + _sum((z - new.unsqueeze(-1)).exp(), counts)
         return (new, mass, *[t + _sum(z.masked_fill(z == -torch.inf, 0), counts) for t in total])
 
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """Reduce the maximum, then sum the rescaled masses."""
+        """Reduce the maximum, then rescale and add the sums of exponentials."""
         peak, mass, *total = state
         new = reduce(peak, "max")
         return (new, reduce(mass * (peak - new).exp(), "sum"), *[reduce(t, "sum") for t in total])
@@ -73,7 +73,7 @@ class CrossEntropy(Comparison):
         """Compute the summary and its slope from the same exponentials."""
         total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
         bounds = torch.finfo(z.dtype)
-        peak = z.amax(-1).clamp_(bounds.min / 2, bounds.max)  # of no class, or of an infinite logit: no ∞ − ∞
+        peak = z.amax(-1).clamp_(bounds.min / 2, bounds.max)  # finite also for infinite logits, to avoid ∞ − ∞
         terms = z.sub_(peak.unsqueeze(-1)).exp_()
         mass = terms.sum(-1)
 
@@ -100,7 +100,7 @@ class CrossEntropy(Comparison):
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
         """Return −log σ(t − log Σ exp z), smoothed."""
-        # −log σ(v) is softplus(−v); beyond the threshold, where it is −v to the last bit in float64, that is returned.
+        # −log σ(v) is softplus(−v). Beyond the threshold softplus returns −v, which is exact in float64.
         loss = F.softplus(summary[0] - target, threshold=40)
         if not self.label_smoothing:
             return loss
@@ -109,7 +109,7 @@ class CrossEntropy(Comparison):
     def loss_with_slopes(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
-        """Return the loss with the slopes σ(log Σ exp z − t) by the summary and its negative by t, smoothed."""
+        """Return the loss with the slope σ(log Σ exp z − t) by the summary and its negative by t, smoothed."""
         above = summary[0] - target
         loss, share = F.softplus(above, threshold=40), above.sigmoid_()
         if not self.label_smoothing:
@@ -127,10 +127,10 @@ def _sum(terms: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None) -> Floa
 
 
 def choose_comparison(comparison: Comparison | None, label_smoothing: float) -> Comparison:
-    """Return the comparison that was given, or the cross-entropy, to which smoothing belongs.
+    """Return the comparison, or the cross-entropy with label smoothing if it is None.
 
     Raises:
-        ValueError: If another comparison is given together with a smoothing.
+        ValueError: If label smoothing is combined with another comparison.
 
     >>> choose_comparison(None, 0.1)
     CrossEntropy(label_smoothing=0.1)
@@ -139,7 +139,7 @@ def choose_comparison(comparison: Comparison | None, label_smoothing: float) -> 
         return CrossEntropy(label_smoothing)
     if label_smoothing:
         raise ValueError(
-            f"label_smoothing={label_smoothing!r} belongs to the cross-entropy and has no meaning for "
-            f"{type(comparison).__name__}; leave it at 0, or give CrossEntropy(label_smoothing) itself"
+            f"label_smoothing={label_smoothing!r} applies to the cross-entropy only, and the comparison is "
+            f"{type(comparison).__name__}; set it to 0, or use comparison=CrossEntropy(label_smoothing)"
         )
     return comparison

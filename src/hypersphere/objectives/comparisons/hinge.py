@@ -1,4 +1,4 @@
-"""The multi-class hinge loss, which is 0 once the target leads by a gap."""
+"""The multi-class hinge loss, which is 0 if the target's logit exceeds all others by a gap."""
 
 import math
 from typing import Literal
@@ -13,12 +13,12 @@ from .comparison_loss import Comparison, Reduce, State, Summary
 class MultiClassHinge(Comparison):
     r"""max(0, gap + max_j z_j − t)^power: the hinge loss of the multi-class SVM (Crammer and Singer, 2001), or its square.
 
-    It is the baseline "Hinge Loss" of tables 2.2–2.4, whose exact form Liu (2020) does not give. Where several classes share the
-    maximum, each of them gets the gradient of it divided by their number. The square, which 2.1 names beside it, has a gradient
-    that fades as the lead is reached; use it where the plain hinge jumps between classes.
+    It is the baseline "Hinge Loss" of tables 2.2–2.4, whose exact form Liu (2020) does not give. If several classes share the
+    maximum, its gradient is divided equally among them. The squared hinge, which 2.1 also mentions, has a gradient that decreases
+    to 0 at the gap; use it if training with the plain hinge alternates between classes.
 
     Args:
-        gap: Lead that the target's logit must have; 1 as usual.
+        gap: Difference by which the target's logit must exceed all others; 1 as usual.
         power: 1 for the hinge, 2 for the squared hinge.
 
     Raises:

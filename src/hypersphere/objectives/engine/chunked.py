@@ -1,20 +1,20 @@
 r"""Losses in chunks: a block of classes at a time, for heads with very many classes or a subset of the classes.
 
 **What is computed.** The comparison needs a summary of the other classes' logits, such as log Σ exp z. The forward pass
-accumulates it block by block. With more than :data:`MAX_KEPT_LOGITS` logits, neither the logits nor a normalized copy of the
-weight is ever stored: the backward pass computes the logits of each block again. Exception: with several centers per class
-recomputing is expensive, so the logits are kept if they are small compared with the weight. The memory needed is the
-gradient, one inverse norm per row of the weight, and a few buffers of N×chunk numbers.
+accumulates it block by block, and never builds a normalized copy of the weight. Up to :data:`MAX_KEPT_LOGITS` logits are kept for
+the backward pass; more are computed again, block by block. With several centers per class, computing them again is expensive, so
+more logits are kept if they are small compared with the weight. The memory needed is the gradient of the weight, one inverse
+norm per row, and a few buffers of N×chunk numbers.
 
 **The backward pass.** The comparison computes ∂L/∂z of one block from ∂L/∂summary, and a :class:`BlockLogits` propagates it to
-the weight, the bias and the batch. The target's logit, with its margin, is plain autograd on N numbers.
-:func:`gather_target_rows` gathers the N rows that it needs and also returns the weight itself. The gradients of these rows are
-then added to the gradient of the weight, instead of allocating a second tensor of its size.
+the weight, the bias and the batch. The target's logit, with its margin, is differentiated by autograd; it consists of N numbers.
+:func:`gather_target_rows` returns the N weight rows for it, together with the weight itself. Its backward pass adds the gradients
+of these rows to the gradient of the weight in place, so no second tensor of the weight's size is allocated.
 
 **Subsets.** The rows may belong to a :class:`~hypersphere.objectives.engine.ClassSubset`; the other rows are on other
 processes, or not used in this step. The processes then combine the margin's ``hardest`` and the comparison's state, which
-are tensors of the batch's length. Labels, the target's cosines and the features are those of the whole batch and equal on
-every process, hence so are the summary and the loss. The gradients of the weight and the bias belong to the local rows;
+are tensors of the batch's length. Every process has the labels, features and target cosines of the whole batch, so all
+processes get the same summary and the same loss. The gradients of the weight and the bias belong to the local rows;
 all other gradients are this process's share, to be summed over the processes.
 """
 
@@ -51,8 +51,8 @@ from .scores import (
 MAX_KEPT_LOGITS = 2**21
 """The forward pass keeps up to this many logits for the backward pass: 8 MiB in float32."""
 KEPT_SHARE_OF_WEIGHT = 8
-"""With K centers per class, computing the logits again costs K times as much. They are then also kept if they take at most
-1/8 of the memory of the weight."""
+"""With K > 1 centers per class, computing the logits again costs K times as much. More logits than ``MAX_KEPT_LOGITS`` are then
+kept if they take at most 1/8 of the memory of the weight."""
 
 
 def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
@@ -61,7 +61,7 @@ def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), scale, labels, problem.ignored)
     x = set_noise(x, draw_noise(scores.margin, x.norms))
-    share = x
+    share = x  # the same values; their gradients are summed over the processes
     if subset.processes is not None:
         share_scale = subset.as_share(scale) if isinstance(scale, Tensor) else scale
         share = prepare_features(problem.batch.share.to(dtype), share_scale, labels, problem.ignored)
@@ -145,10 +145,10 @@ def summarize_others(
 
 
 class Block(NamedTuple):
-    """What the forward pass keeps of a block of c classes for its backward pass.
+    """The result of a block of c classes, and what is kept of it for the backward pass.
 
     Attributes:
-        inverse: 1/‖w‖ of the rows, (c, K), or None if products are not normalized. It is always kept, because it is small.
+        inverse: 1/‖w‖ of the rows, (c, K), or None if products are not normalized. It is small and always kept.
         products: The largest of the K products of each sample and class; None if not kept.
         nearest: Index of the sub-center with the largest product; None for K = 1 or if not kept.
     """
@@ -159,9 +159,10 @@ class Block(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Everything that logits are differentiated by: weight rows (c·K, d), one bias per class, and tensors of the batch.
+    """The differentiable inputs of the logits: weight rows (c·K, d), one bias per class, and tensors of the batch.
 
-    The first tensor of ``batch`` contains the features (n, d) to multiply with the rows. Implementations define the others.
+    The first tensor of ``batch`` contains the features (n, d) to multiply with the rows. Each :class:`BlockLogits` defines the
+    other tensors.
     """
 
     weight: Float[Tensor, "ck d"]
@@ -171,7 +172,7 @@ class Inputs(NamedTuple):
 
 @dataclass
 class Gradients:
-    """Gradients of the inputs, None if not needed. Every block writes its part of weight and bias, and adds to batch."""
+    """Gradients of the inputs, None if not needed. Each block writes its part of weight and bias, and adds to batch."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -192,15 +193,15 @@ class Gradients:
 class BlockLogits(Protocol):
     """The logits of a block of classes, and their derivative.
 
-    An implementation holds only settings. :meth:`compute_block` returns what the backward pass needs. Blocks are
-    independent, so they may be computed in any order, repeatedly, or on other processes. ``inputs.batch`` contains what
-    they share, such as the target's cosine.
+    An implementation has settings but no state. The products that the backward pass needs are in the :class:`Block`, and what
+    all blocks share, such as the target's cosine, is in ``inputs.batch``. Blocks are independent, so they may be computed in
+    any order, repeatedly, or on other processes.
     """
 
     sub_centers: int
 
     def compute_block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
-        """Return the products of the classes in ``part``. Pass the inverse norms of their rows if they are known."""
+        """Return the products of the classes in ``part``; ``inverse`` has the inverse norms of their rows if they are known."""
 
     def compute_logits(self, part: slice, block: Block, inputs: Inputs) -> Float[Tensor, "n c"]:
         """Return z of the classes in ``part``, possibly the tensor ``block.products`` itself."""
@@ -221,8 +222,8 @@ class CosineLogits:
 
     .. math:: ∂z/∂a = w/‖w‖,\quad ∂z/∂w = a/‖w‖ − (z − b)·w/‖w‖²
 
-    With D = ∂L/∂z, the gradients of a block are two matrix products of D/‖w‖ and one scaled copy of w, written in place.
-    ``inputs.batch`` contains only a.
+    With D = ∂L/∂z, the gradients of a block are two matrix products with D/‖w‖, and a scaled copy of w that is subtracted in
+    place. ``inputs.batch`` contains only a.
 
     Args:
         sub_centers: K, the number of weight rows per class.
@@ -236,11 +237,11 @@ class CosineLogits:
         self.min_norm = MIN_NORM if bounded else 0.0
 
     def compute_block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
-        """Return the largest product per class in ``part``, the index of its sub-center, and the inverse norms."""
+        """Return the largest product of each class in ``part``, the index of its sub-center, and the inverse norms."""
         a, rows = inputs.batch[0], self._select_rows(inputs.weight, part).to(inputs.batch[0].dtype)
         if self.normalized and inverse is None:
             inverse = inverse_norm(rows)
-        # Compute w·aᵀ, which stores samples contiguously: this makes the maximum over centers and sums over classes fast.
+        # w·aᵀ stores the samples contiguously, which makes the maximum over centers and sums over classes fast.
         products = self._matmul(rows.flatten(0, 1), a.T)
         if inverse is not None:
             products.mul_(inverse.view(-1, 1))
@@ -295,10 +296,10 @@ class CosineLogits:
         direct = out.dtype == a.dtype and self.matmul_dtype is None
         result = torch.mm(d.T, a, out=out) if direct else self._matmul(d.T, a)
         if inverse is not None and inner is not None:
-            # A row shorter than min_norm gets the gradient of a row of this length, as in normalize(w, min_norm=…).
-            # Multiply by 1/‖w‖ twice, because 1/‖w‖² may overflow.
+            # 1/‖w‖² may overflow, so multiply by 1/‖w‖ twice. The second factor is at most 1/min_norm: a shorter row gets the
+            # gradient of a row of that length, as in normalize(w, min_norm=…).
             bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
-            # Larger factors than 1e33 would overflow float32; the directions of rows shorter than 1e-33 are rounded.
+            # The first factor is at most 1e33, because larger ones overflow float32 in the product with the sum.
             result.addcmul_(rows, inner.mul_(inverse.clamp_max(1e33)).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
         if not direct:
             out.copy_(result)
@@ -317,10 +318,10 @@ class CosineLogits:
 class MarginLogits:
     """Logits with any margin φ and any angular function g, by the definition of the dense method.
 
-    :class:`CosineLogits` computes the cosines and their derivative. :meth:`propagate` continues from the cosines with the
-    slopes of the margin's hooks, or else builds a graph of one block and differentiates it with autograd. Learned
-    parameters of the margin and of g get their gradients. The constructor copies their buffers, because a margin may update
-    its statistics before the backward pass runs.
+    :class:`CosineLogits` computes the cosines and their derivative. From the logits to the cosines, :meth:`propagate` uses
+    the slopes of the margin's hooks if there are any; otherwise it builds a graph of one block and differentiates it by autograd.
+    Learned parameters of the margin and of g get their gradients. The constructor copies the buffers, because a margin may
+    update its statistics before the backward pass runs.
 
     Args:
         scores: The margin, g and the other settings of the logits.
@@ -400,7 +401,7 @@ class MarginLogits:
     def _propagate_with_slope(
         self, part: slice, block: Block, inputs: Inputs, slope: Callable[[Tensor], Tensor], gradients: Gradients
     ) -> bool:
-        """Do the same without a graph if φ has a closed-form slope and the scale is constant. Return whether it was done."""
+        """Do the same without a graph, if φ has a closed-form slope and the scale is constant. Return whether it was possible."""
         assert block.products is not None
         scale = inputs.batch[2].unsqueeze(-1)
         if self.weight_norm or gradients.batch[2] is not None or self.names:
@@ -502,7 +503,7 @@ class _SummarizeOthers(torch.autograd.Function):
             z = logits.compute_logits(part, block, inputs)
             counts = None if subset.counts is None else subset.counts[part]
             state = comparison.add(state, _fill_targets(z, labels, part, -torch.inf), counts)
-            # z may be the memory of the kept products, and 0·(−∞) in the backward pass would be NaN.
+            # z may share its memory with the kept products, where 0·(−∞) in the backward pass would be NaN.
             _fill_targets(z, labels, part, 0.0)
             blocks.append(storage.store(block, part) if keep else Block(block.inverse))
         processes = subset.processes
@@ -580,7 +581,7 @@ def _split_classes(classes: int, chunk: int) -> Iterator[slice]:
 def _fill_targets(z: Tensor, labels: Tensor, part: slice, value: float) -> Tensor:
     """Write ``value`` in place at the target of every sample whose class is in ``part``.
 
-    Every row is written, with its old value if its target is in another block, so no mask of rows is built.
+    A sample whose class is in another block gets its old value at some column, so that all rows are written by one scatter.
     """
     local = labels - part.start
     is_inside = (local >= 0) & (local < z.shape[1])

@@ -1,4 +1,4 @@
-"""What all methods to compute a loss share: their input, its checks, and the choice of the method."""
+"""The input of all methods to compute a loss over classes, its checks, and the choice of the method."""
 
 import math
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -26,7 +26,7 @@ MAX_FEW_LOGITS = 2**18
 MAX_DENSE_LOGITS = 2**16
 """Up to this many logits (N·C), ``chunk="auto"`` uses ``dense`` if ``few_classes`` is not possible."""
 CPU_CHUNK_LOGITS, DEVICE_CHUNK_LOGITS = 2**18, 2**24
-"""Logits per chunk: on a CPU few enough to stay in its cache, on another device enough to use all of it."""
+"""Logits per chunk: on a CPU few enough to stay in its cache, on another device enough to keep all of it busy."""
 
 
 class Targets:
@@ -227,7 +227,8 @@ class LossProblem(NamedTuple):
         batch: The features and targets as they were given.
         ignored: Whether each sample is ignored; None if none is.
         labels: The class of each sample, 0 if it is ignored, and the most probable class for soft targets.
-        weight, bias: The rows and biases of the classes in ``subset``.
+        weight: The rows of the classes in ``subset``.
+        bias: Their biases, one bias for all classes, or None.
         scores: g, the margin, and the other settings of the logits.
         comparison: The loss of the target's logit and the other logits.
         scale: The scale as given by the user.
@@ -259,7 +260,7 @@ class LossMethod(Protocol):
     """
 
     def __call__(self, problem: LossProblem, chunk: int) -> Float[Tensor, "n"] | None:
-        """Return the loss of each sample, or None if the method cannot handle the input. ``chunk``: classes per block."""
+        """Return the loss of each sample, or None if the method cannot handle the input; ``chunk`` is the number of classes per block."""
 
 
 def compute_loss(
@@ -335,7 +336,7 @@ def _compute_losses(problem: LossProblem, chunk: Chunk) -> Tensor:
     size = choose_chunk(chunk, n, subset.size, problem.labels.device) if problem.batch.soft is None else None
     if size is None and subset.is_whole:
         return compute_dense(problem)
-    # The loop over chunks has a hand-written backward pass, which breaks a compiled graph into a part before and one after.
+    # A compiled graph cannot contain the hand-written backward pass, so it ends before the loop over chunks and resumes after it.
     compute = torch.compiler.disable(compute_chunked) if torch.compiler.is_compiling() else compute_chunked
     return compute(problem, max(1, subset.size) if size is None else size)
 
@@ -381,7 +382,7 @@ def clean_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) ->
 
 
 def find_ignored(labels: Tensor | None, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Return the result of :func:`clean_labels`, with None as the mask if the range of the labels excludes ignored ones."""
+    """Return the result of :func:`clean_labels`, with None as the mask if no label can be ``ignore_index``."""
     require_tensor("labels", labels, "integers, one per feature")
     assert labels is not None
     if labels.shape != (n,) or labels.is_floating_point():
@@ -462,11 +463,11 @@ def check_arguments(
         raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
 
 
-def require_tensor(name: str, given: object, what: str) -> None:
-    """Raise a TypeError, which says how to make a tensor, if the argument is not a torch tensor."""
-    if not isinstance(given, Tensor):
+def require_tensor(name: str, value: object, description: str) -> None:
+    """Raise a TypeError if the argument is not a torch tensor."""
+    if not isinstance(value, Tensor):
         raise TypeError(
-            f"{name} must be a torch tensor, {what}, got {type(given).__name__}; torch.as_tensor({name}) makes one"
+            f"{name} must be a torch tensor, {description}, got {type(value).__name__}; convert it by torch.as_tensor({name})"
         )
 
 
@@ -487,7 +488,7 @@ def is_plain(scores: ScoreFunction) -> bool:
 
 
 def select_angular(scores: ScoreFunction, classes: slice | Int[Tensor, "..."]) -> AngularScore:
-    """Return g for these classes: its per-class parameters, if any, are restricted to them."""
+    """Return g for these classes, with its parameters per class, if any, restricted to them."""
     parameters = scores.angular._parameters.items()
     selected = {name: p[classes] for name, p in parameters if p is not None and p.shape == (scores.num_classes,)}
     return _ClassAngular(scores.angular, selected) if selected else scores.angular

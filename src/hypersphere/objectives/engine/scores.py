@@ -17,9 +17,9 @@ from ..margins.margin import AngularScore, Context, Sloped, Strength, evaluate_w
 from .problem import ScoreFunction, is_plain, select_angular
 
 MIN_NORM = 1e-4
-"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of a vector of this
-length. Their logits are exact, and so is everything for longer vectors. The scale ‖x‖ needs no bound on x, and the scale
-‖w‖‖x‖ needs no bound at all."""
+"""Features and class weights shorter than this get the gradient of a vector of this length, because the gradient of x/‖x‖ grows as
+1/‖x‖. Their logits are exact. With the scale ‖x‖ the gradient of the features has no such bound, and with ‖w‖‖x‖ that of the
+weights has none either: these logits contain no quotient that grows."""
 MAX_NORM = 1e15
 """Squares of longer vectors may overflow in float32."""
 
@@ -106,7 +106,7 @@ def compute_target_products(scores: ScoreFunction, x: BatchFeatures, rows: Float
     length = norm(rows).squeeze(-1) if scores.weight_norm else None
     if not isinstance(scores.angular, Cosine):
         return TargetProducts(None, cos, length)
-    # Use the inner product: its gradient is that of the plain softmax even at x = 0 and w = 0, where an angle has none.
+    # The inner product has the gradient of the plain softmax even at x = 0 and w = 0, where an angle has no gradient.
     products = (x.scaled.unsqueeze(1) * (rows if scores.weight_norm else direction)).sum(-1)
     return TargetProducts(products.gather(-1, nearest).squeeze(-1), cos, length)
 
@@ -134,7 +134,7 @@ def compute_target_logit(
         effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
     change = x.scale * (effect if target.length is None else target.length * effect)
-    # The margin makes a logit up to 2m − 1 times as large: it must not overflow before the plain logit does.
+    # A margin makes a logit up to 2m − 1 times as large. The limit keeps it finite wherever the logit without margin is finite.
     return target.plain + change.clamp_min(-torch.finfo(change.dtype).max / 1024)
 
 

@@ -12,7 +12,7 @@ from .pair_loss import PairOptions, SummedPairLoss, check_number
 class Alignment(SummedPairLoss):
     r"""mean ‖x̂ − ŷ‖^α over positive pairs.
 
-    Wang and Isola (2020). Alone it lets all features collapse; :class:`Uniformity` is its counterweight.
+    Wang and Isola (2020). All features collapse to one point unless :class:`Uniformity` or another loss prevents it.
 
     Args:
         alpha: α; 2 in Wang and Isola.
@@ -35,6 +35,6 @@ class Alignment(SummedPairLoss):
             power = 2 - 2 * pairs
         else:
             d = distance(pairs)
-            apart = d > 0  # the power of 0 may have an infinite slope; equal features need no pull
+            apart = d > 0  # the power of 0 may have an infinite slope; the loss of equal features is 0
             power = torch.where(apart, torch.where(apart, d, 1) ** self.alpha, 0)
         return torch.stack([power.sum(), cos.new_tensor(len(pairs))])

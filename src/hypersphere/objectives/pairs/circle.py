@@ -15,8 +15,8 @@ from .pair_loss import PairOptions, SummedPairLoss, check_number
 class Circle(SummedPairLoss):
     r"""mean_i log(1 + Σ_n e^{γ·α_n·(cos θ_in − m)} · Σ_p e^{−γ·α_p·(cos θ_ip − 1 + m)}).
 
-    The weights are α_n = [cos θ_in + m]₊ and α_p = [1 + m − cos θ_ip]₊. Sun et al. (2020): a pair that is far from
-    where it should be weighs more. The mean is over samples with a positive and a negative. The class form is
+    The weights are α_n = [cos θ_in + m]₊ and α_p = [1 + m − cos θ_ip]₊: a pair gets a larger weight the farther it is from its
+    optimum (Sun et al., 2020). The mean is over samples with a positive and a negative. The class form is
     ``Proxies(d, classes, loss=Circle(0.25, 256))``.
 
     Args:

@@ -21,7 +21,7 @@ class Contrastive(SummedPairLoss):
         positive_margin: m₊, the distance below which a positive pair is near enough; 0 in Hadsell et al.
         negative_margin: m₋, the distance beyond which a negative pair is far enough; 1 is an angle of 60°.
         power: p; 2 is that of Hadsell et al. (who halve both terms), 1 that of pytorch-metric-learning.
-        average: over the pairs that are not yet good enough (``"nonzero"``), or over all pairs.
+        average: over the pairs with a loss above 0 (``"nonzero"``), or over all pairs (``"all"``).
         **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> x, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), torch.tensor([0, 0, 1])
@@ -48,9 +48,8 @@ class Contrastive(SummedPairLoss):
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
         """Sum and count of the positive pairs, sum and count of the negative ones."""
-        near = negative & (
-            cos.detach() > self.similarity_at(self.negative_margin)
-        )  # few: only their distances are needed
+        # Only few negative pairs are nearer than the margin, so compute only their distances.
+        near = negative & (cos.detach() > self.similarity_at(self.negative_margin))
         attracted = (self.distance_of(cos[positive]) - self.positive_margin).relu()
         repelled = (self.negative_margin - self.distance_of(cos[near])).relu()
         sums = []

@@ -12,16 +12,17 @@ from .pair_loss import PairLoss
 class CrossBatchMemory(nn.Module):
     r"""L(batch) + w·L(batch, memory): the memory holds features of the last ``size`` samples, without gradients.
 
-    Wang et al. (2020, arXiv:1912.06798): features drift slowly once training has settled, so those of earlier batches are useful as
-    further references. Pairs with the memory need no second pass of the network; their number grows with ``size``. Use it where
-    the batch is too small to contain hard negatives. With several processes the samples of all of them are remembered, the same on
-    each. The memory is part of the ``state_dict``, so training resumes exactly.
+    Wang et al. (2020, arXiv:1912.06798): features change slowly after the first epochs, so those of earlier batches are useful
+    references. Pairs with the memory need no second pass of the network. Use it if the batch is too small to contain hard
+    negatives. With several processes, each of them stores the samples of all processes. The memory is part of the
+    ``state_dict``, so training resumes exactly.
 
     Args:
         loss: Any loss over pairs, such as ``Contrastive()`` or ``SupCon()``.
-        size: Number of samples remembered.
+        size: Number of samples in the memory.
         weight: w; 1 as in Wang et al.
-        warmup: Training batches before the memory is used; at the start features drift fast. It is filled from the first.
+        warmup: Number of training batches before the memory is used, because features change fast at the start. The memory is
+            filled from the first batch on.
 
     Raises:
         ValueError: If a number is out of its range.
@@ -55,11 +56,11 @@ class CrossBatchMemory(nn.Module):
         return len(self.labels)
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
-        """Compute the loss of a batch, and in training mode remember it for later ones.
+        """Compute the loss of a batch. In training mode, add the batch to the memory.
 
         Args:
             features: The features.
-            labels: What the samples are.
+            labels: The class of each sample.
         """
         value: Tensor = self.loss(features, labels)
         if len(self) and self.weight and int(self.batches) >= self.warmup:
@@ -70,22 +71,22 @@ class CrossBatchMemory(nn.Module):
 
     @torch.no_grad()
     def remember(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> None:
-        """Add a batch to the memory; the oldest samples leave it.
+        """Add a batch to the memory and remove the oldest samples.
 
         Args:
-            features: The features, of this process.
-            labels: What the samples are; ignored ones are not remembered.
+            features: The features of this process.
+            labels: The class of each sample; ignored samples are not stored.
         """
-        x, y = self.loss.samples(features.detach(), labels, "features", "labels")
-        # Cloned: the loss of this batch may still need the present memory for its backward pass.
+        x, y = self.loss.select_samples(features.detach(), labels, "features", "labels")
         x, y, _ = self.loss.gather_samples(x, y)
+        # Replace the tensors instead of changing them: the loss of this batch may still need the old ones for its backward pass.
         old = self.features if len(self) else x.new_empty(0, x.shape[1])
         self.features = torch.cat([old.to(x.dtype), x])[-self.size :].clone()
         self.labels = torch.cat([self.labels, y])[-self.size :].clone()
         self.batches = self.batches + 1
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **options: Any) -> None:
-        """Take over a memory that holds another number of samples."""
+        """Accept a memory with another number of samples."""
         for name in ("features", "labels"):
             stored = state_dict.get(prefix + name)
             if stored is not None:

@@ -13,7 +13,7 @@ from .triplet import Triplet
 
 
 class NegativeDistance:
-    """−‖x − y‖, so that larger is more alike; lengths count.
+    """−‖x − y‖, which depends on the lengths of the features.
 
     The distances are computed from differences, because ‖x‖² + ‖y‖² − 2x·y loses the digits of close pairs. At distance 0 the
     gradient is 0.
@@ -42,7 +42,7 @@ class EuclideanContrastive(Contrastive):
         positive_margin: m₊, the distance below which a positive pair is near enough; 0 in Hadsell et al.
         negative_margin: m₋, the distance beyond which a negative pair is far enough, in the units of the features.
         power: p; 2 is that of Hadsell et al. (who halve both terms).
-        average: over the pairs that are not yet good enough (``"nonzero"``), or over all pairs.
+        average: over the pairs with a loss above 0 (``"nonzero"``), or over all pairs (``"all"``).
         **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> x, labels = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.6, 0.0]]), torch.tensor([0, 0, 1])
@@ -72,7 +72,7 @@ class EuclideanContrastive(Contrastive):
 
 
 class EuclideanTriplet(Triplet):
-    r"""mean max(0, d_ap − d_an + m) with d = ‖x − y‖, or its square: lengths count.
+    r"""mean max(0, d_ap − d_an + m) with d = ‖x − y‖, or its square.
 
     Weinberger and Saul (2009) in the space of the features, a baseline of Liu (2020; 2.1, tables 2.9, 5.10) for the same reason as
     :class:`EuclideanContrastive`; :class:`Triplet` is the same loss on the sphere, as Schroff et al. (2015) use it. Use it as a
@@ -91,7 +91,7 @@ class EuclideanTriplet(Triplet):
     """
 
     similarity = NegativeDistance()
-    beyond = 1e30
+    similarity_bound = 1e30
 
     def __init__(
         self,
@@ -103,5 +103,5 @@ class EuclideanTriplet(Triplet):
     ):
         super().__init__(margin, mining, squared, average, **options)
 
-    def _distance(self, cos: Tensor) -> Tensor:
+    def _compute_distance(self, cos: Tensor) -> Tensor:
         return cos.square() if self.squared else -cos

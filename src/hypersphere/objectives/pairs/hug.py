@@ -7,20 +7,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ...collectives import is_distributed, select_own_rows, sum_over_processes
+from ...collectives import select_own_rows
 from ...geometry import norm, normalize
-from .pair_blocks import MIN_NORM, pair_sums
+from .pair_blocks import MIN_NORM, sum_over_pairs
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
-FLOOR = 1e-3  # distances below this count as this far: coinciding proxies have a finite energy
+MIN_DISTANCE = 1e-3
+"""Distances between proxies are at least this in the energy, so that it stays finite if two proxies coincide."""
 
 
 class HUG(ProxyLoss):
-    r"""α·mean_{c≠c'} ‖ŵ_c − ŵ_c'‖^{−s} + β·mean_c mean_{x∈c} ‖x̂ − ŵ_c‖: proxies spread, samples gather at their own.
+    r"""α·mean_{c≠c'} ‖ŵ_c − ŵ_c'‖^{−s} + β·mean_c mean_{x∈c} ‖x̂ − ŵ_c‖: the first term spreads the proxies.
 
-    Liu et al. (2023), the form by minimum hyperspherical energy: the uniformity between classes less the one within
-    them. The second mean is over the classes of the batch. Unlike a softmax the two parts are weighed on their own.
+    The second term moves samples to the proxy of their class; its mean is over the classes of the batch. It is the form of Liu et
+    al. (2023) with minimum hyperspherical energy: the uniformity between classes minus that within classes. Unlike in a softmax,
+    the two terms have separate weights.
 
     Args:
         in_features: d.
@@ -28,8 +30,8 @@ class HUG(ProxyLoss):
         alpha: α, the weight of the energy between classes.
         beta: β, the weight of the spread within classes.
         s: the power of the energy; 2 in Liu et al.
-        gradient: ``"exact"`` moves proxies by both terms. ``"detached"`` holds them constant in the second, as the
-            authors' code does, so that they spread without regard to the samples; the loss has the same value.
+        gradient: With ``"exact"`` both terms move the proxies. With ``"detached"`` they are constant in the second term, as in the
+            authors' code; the loss has the same value.
         **options: as in :class:`~hypersphere.objectives.pairs.proxy.ProxyLoss`; ``chunk`` counts proxies.
 
     >>> head = HUG(2, 2)
@@ -60,28 +62,29 @@ class HUG(ProxyLoss):
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
         """Compute the energy between the proxies, divided among the processes, and the spread within classes."""
-        return self.alpha * self._compute_between(weight) + self.beta * self._within(
-            *self.gather_samples(x, labels), weight
+        samples, their_labels, _ = self.gather_samples(x, labels)
+        return self.alpha * self._compute_between(weight) + self.beta * self._compute_within(
+            samples, their_labels, weight
         )
 
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
         """Return the sum of ‖ŵ_c − ŵ_c'‖^{−s} over pairs of different classes."""
-        square = torch.where(negative, 2 - 2 * cos, 1).clamp_min(FLOOR**2)
+        square = torch.where(negative, 2 - 2 * cos, 1).clamp_min(MIN_DISTANCE**2)
         return torch.where(negative, square ** (-self.s / 2), 0).sum().unsqueeze(0)
 
     def _compute_between(self, weight: Tensor) -> Tensor:
-        rows, classes = weight, torch.arange(self.num_classes, device=weight.device)
-        spread = self.gather and is_distributed()
-        mine = (select_own_rows(rows), select_own_rows(classes)) if spread else (rows, classes)
-        total = pair_sums(self.terms, *mine, weight, classes, None, self.chunk)
-        total = sum_over_processes(total) if spread else total
+        classes = torch.arange(self.num_classes, device=weight.device)
+        rows, own_classes = weight, classes
+        if self.spans_processes:
+            rows, own_classes = select_own_rows(rows), select_own_rows(classes)
+        total = self.sum_processes(sum_over_pairs(self.terms, rows, own_classes, weight, classes, None, self.chunk))
         return total.squeeze(0) / (self.num_classes * (self.num_classes - 1))
 
-    def _within(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    def _compute_within(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         proxies = normalize(weight[labels], min_norm=MIN_NORM)
         proxies = proxies.detach() if self.gradient == "detached" else proxies
-        away = norm(normalize(x, min_norm=MIN_NORM) - proxies)
+        distances = norm(normalize(x, min_norm=MIN_NORM) - proxies)
         counts = torch.bincount(labels, minlength=self.num_classes)
-        return (away / counts[labels]).sum() / (counts > 0).sum().clamp_min(1)
+        return (distances / counts[labels]).sum() / (counts > 0).sum().clamp_min(1)

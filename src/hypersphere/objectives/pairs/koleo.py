@@ -5,7 +5,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ...collectives import is_distributed, sum_over_processes
 from ...geometry import norm, normalize
 from .pair_blocks import MIN_NORM, choose_block_rows, make_zero_loss
 from .pair_loss import PairLoss, PairOptions, check_number
@@ -14,13 +13,12 @@ from .pair_loss import PairLoss, PairOptions, check_number
 class KoLeo(PairLoss):
     r"""−mean_i log(min_{j≠i} ‖x̂_i − x̂_j‖ + ε).
 
-    Each feature is pushed away from its nearest neighbor, whatever the labels: Sablayrolles et al. (2019), Oquab et
-    al. (2023). The neighbor is found by the cosine, and the distance to it is taken from the difference of the two,
-    so that it is right also where the cosine is 1 to rounding. The gradient reaches both.
+    It moves each feature away from its nearest neighbor and ignores labels (Sablayrolles et al., 2019; Oquab et al., 2023). The
+    neighbor is found by the cosine. Its distance is computed from the difference of the two features, which is accurate even if
+    the cosine rounds to 1. Both features get a gradient.
 
     Args:
-        eps: ε, which keeps duplicates finite (they have no direction to part in, and get no gradient); 1e-8 in Oquab
-            et al.
+        eps: ε, which keeps the loss of duplicates finite; their gradient is 0. It is 1e-8 in Oquab et al.
         **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> KoLeo()(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))  # −log √2
@@ -45,15 +43,14 @@ class KoLeo(PairLoss):
         if len(references) <= (own is not None):
             return make_zero_loss(x, references)
         rows, others = normalize(x, min_norm=MIN_NORM), normalize(references, min_norm=MIN_NORM)
-        nearest = self._nearest(rows.detach(), others.detach(), own)
+        nearest = self._find_nearest(rows.detach(), others.detach(), own)
         logs = (norm(rows - others[nearest]) + self.eps).log()
-        totals = torch.stack([logs.sum(), logs.new_tensor(len(logs))])
-        total, count = sum_over_processes(totals) if self.gather and is_distributed() else totals
+        total, count = self.sum_processes(torch.stack([logs.sum(), logs.new_tensor(len(logs))]))
         return -total / count.clamp_min(1)
 
     @torch.no_grad()
-    def _nearest(self, rows: Tensor, others: Tensor, own: Tensor | None) -> Int[Tensor, "n"]:
-        """Return the index of each row's nearest neighbor, the first of equals."""
+    def _find_nearest(self, rows: Tensor, others: Tensor, own: Tensor | None) -> Int[Tensor, "n"]:
+        """Return the index of each row's nearest neighbor, the first one of a tie."""
         size = choose_block_rows(self.chunk, len(rows), len(others), rows.device)
         found = []
         for start in range(0, max(len(rows), 1), size):

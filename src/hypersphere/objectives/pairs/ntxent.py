@@ -13,8 +13,8 @@ from .pair_loss import PairOptions, SummedPairLoss, check_number
 class NTXent(SummedPairLoss):
     r"""mean over positive pairs (i, p) of −log( e^{cos θ_ip/τ} / (e^{cos θ_ip/τ} + Σ_{n∈N(i)} e^{cos θ_in/τ}) ).
 
-    Sohn (2016), van den Oord et al. (2018), Chen et al. (2020): each positive competes with the negatives N(i) alone,
-    not with other positives. Two views of n images have the labels ``torch.arange(n).repeat(2)``; for two modalities
+    Sohn (2016), van den Oord et al. (2018), Chen et al. (2020): each positive is compared only with the negatives N(i), not with
+    other positives. Two views of n images have the labels ``torch.arange(n).repeat(2)``; for two modalities
     pass the second as ``references`` (the mean over both directions is the loss of CLIP).
 
     Args:

@@ -1,8 +1,8 @@
-r"""Sums over all pairs of rows and references, a block of rows at a time: all cosines are never held at once.
+r"""Sums over all pairs of rows and references, a block of rows at a time.
 
-A loss over pairs is a small function of a few sums, and each sum is over rows: :math:`S = Σ_i t(\cos θ_{i1}, …, \cos
-θ_{im})`. Up to :data:`KEEP` cosines there is one block and plain autograd. Above, the blocks are checkpointed: the
-backward pass computes the cosines of a block again, so what is held is the features, their gradient and one block.
+A loss over pairs is a function of a few sums over rows, :math:`S = Σ_i t(\cos θ_{i1}, …, \cos θ_{im})`. Up to
+:data:`MAX_KEPT_COSINES` cosines are one block, differentiated by plain autograd. More are divided into checkpointed blocks: the
+backward pass computes the cosines of each block again, so only the features, their gradient and one block are in memory.
 """
 
 from typing import Literal, Protocol, runtime_checkable
@@ -15,12 +15,12 @@ from torch.utils.checkpoint import checkpoint
 from ...geometry import normalize
 
 MIN_NORM = 1e-4
-"""Features and proxies shorter than this get the gradient of one of this length, as in the heads; values are exact."""
-KEEP = 2**22
+"""Features and proxies shorter than this get the gradient of a vector of this length, as in the heads. Values are exact."""
+MAX_KEPT_COSINES = 2**22
 """Up to this number of cosines there is only one block, and nothing is computed twice."""
-BLOCK, MIN_ROWS, MAX_BLOCK_ENTRIES = 2**20, 256, 2**23
-"""Number of cosines per block. A block has at least ``MIN_ROWS`` rows unless it would exceed ``MAX_BLOCK_ENTRIES``, because every
-block adds to the gradient of all references, which should not take longer than the block itself."""
+BLOCK_COSINES, MIN_BLOCK_ROWS, MAX_BLOCK_COSINES = 2**20, 256, 2**23
+"""Number of cosines per block. A block has at least ``MIN_BLOCK_ROWS`` rows unless it would exceed ``MAX_BLOCK_COSINES``, because
+every block adds to the gradient of all references, which should not take longer than the block itself."""
 
 Chunk = int | Literal["auto"] | None
 
@@ -37,17 +37,17 @@ class Terms(Protocol):
 
 @runtime_checkable
 class Similarity(Protocol):
-    """How rows are compared: larger is more alike. The cosine in nearly every loss."""
+    """A measure that rows are compared by, larger for more similar rows. Most losses use the cosine."""
 
     def prepare(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Return the rows in the form that :meth:`compare` takes, computed once."""
+        """Return the rows in the form that :meth:`compare` expects. It is called once for all blocks."""
 
     def compare(self, rows: Float[Tensor, "r d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "r m"]:
         """Return the similarity of each prepared row with each prepared reference."""
 
 
 class CosineSimilarity:
-    """cos θ: only directions count.
+    """cos θ, which does not depend on lengths.
 
     >>> cosine = CosineSimilarity()
     >>> cosine.compare(*(cosine.prepare(x) for x in (torch.tensor([[3.0, 4.0]]), torch.eye(2))))
@@ -66,7 +66,7 @@ class CosineSimilarity:
 COSINE = CosineSimilarity()
 
 
-def pair_sums(
+def sum_over_pairs(
     terms: Terms,
     rows: Float[Tensor, "n d"],
     labels: Int[Tensor, "n"],
@@ -79,14 +79,15 @@ def pair_sums(
     """Add up ``terms`` over blocks of rows.
 
     Args:
-        terms: from the cosines of a block to its sums.
-        rows: anchors of any length, in float32 or float64.
-        labels: what they are.
-        references: what they are compared with, in the same dtype.
-        reference_labels: what those are; equal labels make a positive pair, others a negative one.
-        own: the column of each row's own copy among the references, which is neither; None if there is none.
-        chunk: rows at a time; ``None`` is all at once, ``"auto"`` a size that stays in memory.
-        similarity: what rows are compared by.
+        terms: Computes the sums of a block from its cosines.
+        rows: The anchors, of any length, in float32 or float64.
+        labels: The class of each row.
+        references: The vectors to compare with, in the same dtype.
+        reference_labels: The class of each reference. A pair of equal labels is positive, any other pair negative.
+        own: The index of each row among the references, whose pair is neither positive nor negative; None if the references are
+            other vectors.
+        chunk: Number of rows per block; ``None`` for all at once, ``"auto"`` for a size that fits into memory.
+        similarity: The measure that rows are compared by.
 
     Returns:
         The sums over all rows.
@@ -94,7 +95,7 @@ def pair_sums(
     directions = similarity.prepare(references)
     anchors = directions if rows is references else similarity.prepare(rows)
 
-    def block(part: Tensor, part_labels: Tensor, part_own: Tensor | None, directions: Tensor) -> Tensor:
+    def sum_block(part: Tensor, part_labels: Tensor, part_own: Tensor | None, directions: Tensor) -> Tensor:
         cos = similarity.compare(part, directions)
         positive = part_labels[:, None] == reference_labels
         negative = ~positive
@@ -104,26 +105,26 @@ def pair_sums(
 
     size = choose_block_rows(chunk, len(rows), len(references), rows.device)
     if size >= len(rows):
-        return block(anchors, labels, own, directions)
+        return sum_block(anchors, labels, own, directions)
     owns = [None] * -(-len(rows) // size) if own is None else own.split(size)
     parts = []
     for part, part_labels, part_own in zip(anchors.split(size), labels.split(size), owns, strict=True):
         if torch.is_grad_enabled():
             arguments = (part, part_labels, part_own, directions)
-            parts.append(checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False))
+            parts.append(checkpoint(sum_block, *arguments, use_reentrant=False, preserve_rng_state=False))
         else:
-            parts.append(block(part, part_labels, part_own, directions))
+            parts.append(sum_block(part, part_labels, part_own, directions))
     return torch.stack(parts).sum(0)
 
 
 def choose_block_rows(chunk: Chunk, rows: int, references: int, device: torch.device) -> int:
     """Return the number of rows per block."""
-    if chunk is None or (chunk == "auto" and rows * references <= KEEP):
+    if chunk is None or (chunk == "auto" and rows * references <= MAX_KEPT_COSINES):
         return max(rows, 1)
     if chunk != "auto":
         return chunk
-    most = MAX_BLOCK_ENTRIES if device.type == "cpu" else 4 * MAX_BLOCK_ENTRIES
-    return max(1, BLOCK // references, min(MIN_ROWS, most // references))
+    max_cosines = MAX_BLOCK_COSINES if device.type == "cpu" else 4 * MAX_BLOCK_COSINES
+    return max(1, BLOCK_COSINES // references, min(MIN_BLOCK_ROWS, max_cosines // references))
 
 
 def check_chunk(chunk: Chunk) -> Chunk:
@@ -139,14 +140,14 @@ def make_zero_loss(*tensors: Tensor) -> Float[Tensor, ""]:
 
 
 def log_sum_exp(z: Float[Tensor, "r m"], among: Bool[Tensor, "r m"]) -> Float[Tensor, "r"]:
-    """Return log Σ exp z over the marked entries of each row; −∞, without gradient, where none is marked."""
+    """Return log Σ exp z over the marked entries of each row. Rows without a marked entry get −∞ and no gradient."""
     some = among.any(1)
     # A row of −∞ alone would have the gradient NaN, even if nothing uses it.
     return torch.where(some, z.masked_fill(~among & some[:, None], -torch.inf).logsumexp(1), -torch.inf)
 
 
 def distance(cos: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """Return ‖x̂ − ŷ‖ = √(2 − 2cos θ); where the cosine rounds to 1 it is 0, with a zero gradient."""
+    """Return ‖x̂ − ŷ‖ = √(2 − 2cos θ). If the cosine rounds to 1, it is 0 with a zero gradient."""
     square = 2 - 2 * cos
     apart = square > 4 * torch.finfo(cos.dtype).eps
     return torch.where(apart, torch.where(apart, square, 1).sqrt(), 0)

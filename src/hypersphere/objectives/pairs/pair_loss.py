@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict, Unpack
 
 from ...collectives import gather_rows_with_gradient, is_distributed, sum_over_processes
-from .pair_blocks import COSINE, Chunk, Similarity, check_chunk, make_zero_loss, pair_sums
+from .pair_blocks import COSINE, Chunk, Similarity, check_chunk, make_zero_loss, sum_over_pairs
 
 
 class PairOptions(TypedDict, total=False):
@@ -19,21 +19,55 @@ class PairOptions(TypedDict, total=False):
     ignore_index: int
 
 
-class PairLoss(nn.Module, ABC):
+class PairSettings:
+    """The options that losses over pairs and losses with proxies share, and the communication that they determine."""
+
+    chunk: Chunk
+    gather: bool
+    ignore_index: int
+
+    def set_options(self, options: PairOptions) -> None:
+        """Store the options, or their defaults."""
+        self.chunk = check_chunk(options.get("chunk", "auto"))
+        self.gather, self.ignore_index = options.get("gather", True), options.get("ignore_index", -100)
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether the loss covers the samples of several processes."""
+        return self.gather and is_distributed()
+
+    def gather_samples(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
+        """Return the samples of all processes, or of this process alone, and the index of the first own sample."""
+        if not self.spans_processes:
+            return x, labels, 0
+        rows, start = gather_rows_with_gradient(x)
+        return rows, gather_rows_with_gradient(labels).rows, start
+
+    def sum_processes(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, "terms"]:
+        """Sum over the processes, or return the sums of this process alone."""
+        return sum_over_processes(totals) if self.spans_processes else totals
+
+    def extra_repr(self) -> str:
+        """Return the numbers that define the loss."""
+        hidden = {"chunk", "gather", "ignore_index", "training"}
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)
+
+
+class PairLoss(PairSettings, nn.Module, ABC):
     """A loss over the cosines of pairs: samples with the same label are positives, all others negatives.
 
     ``loss(features, labels)`` compares the samples of a batch with each other, never with themselves.
     ``loss(features, labels, references, reference_labels)`` compares them with other samples: the second modality, a
-    memory of earlier batches, or class proxies. Only directions count. Half precision is computed in float32, also
-    under autocast.
+    memory of earlier batches, or class proxies. The lengths of the features do not matter. Half precision is computed in
+    float32, also under autocast.
 
     Args:
-        chunk: rows of the matrix of cosines at a time. ``"auto"`` holds up to 2²² cosines and works in blocks above,
-            each computed again in the backward pass; ``None`` holds all of them.
-        gather: whether the batches of all processes are one batch when torch.distributed is running. The loss is then
-            the same in every process, and gradients averaged over the processes, as DistributedDataParallel does, are
-            those of one process.
-        ignore_index: samples with this label do not take part.
+        chunk: number of rows of the matrix of cosines to compute at a time. ``"auto"`` computes up to 2²² cosines at once. More
+            are computed in blocks, each again in the backward pass. ``None`` computes all at once.
+        gather: whether the loss covers the batches of all processes if torch.distributed is running. The loss is then
+            the same on every process. The average of the gradients over the processes, as DistributedDataParallel computes it,
+            is the gradient of one process with all samples.
+        ignore_index: label of samples that do not count.
 
     >>> loss, x = hs.objectives.Alignment(), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> loss(x, torch.tensor([0, 0]))
@@ -46,8 +80,7 @@ class PairLoss(nn.Module, ABC):
 
     def __init__(self, **options: Unpack[PairOptions]):
         super().__init__()
-        self.chunk = check_chunk(options.get("chunk", "auto"))
-        self.gather, self.ignore_index = options.get("gather", True), options.get("ignore_index", -100)
+        self.set_options(options)
 
     def forward(
         self,
@@ -58,21 +91,21 @@ class PairLoss(nn.Module, ABC):
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch in float32 or better. Without pairs it is 0 with zero gradients."""
         with torch.autocast(features.device.type, enabled=False):
-            x, y = self.samples(features, labels, "features", "labels")
+            x, y = self.select_samples(features, labels, "features", "labels")
             if references is None:
                 if reference_labels is not None:
                     raise ValueError("reference_labels were given without references")
-                gather_samples, their_labels, start = self.gather_samples(x, y)
+                gathered, gathered_labels, start = self.gather_samples(x, y)
                 own = torch.arange(start, start + len(x), device=x.device)
-                return self.compare(x, y, gather_samples, their_labels, own)
-            others, other_labels = self.samples(references, reference_labels, "references", "reference_labels")
+                return self.compare(x, y, gathered, gathered_labels, own)
+            others, other_labels = self.select_samples(references, reference_labels, "references", "reference_labels")
             if x.shape[1] != others.shape[1]:
                 raise ValueError(
                     f"features and references must agree in dimension, got {x.shape[1]} and {others.shape[1]}"
                 )
             dtype = torch.promote_types(x.dtype, others.dtype)
-            gather_samples, their_labels, _ = self.gather_samples(others.to(dtype), other_labels)
-            return self.compare(x.to(dtype), y, gather_samples, their_labels, None)
+            gathered, gathered_labels, _ = self.gather_samples(others.to(dtype), other_labels)
+            return self.compare(x.to(dtype), y, gathered, gathered_labels, None)
 
     @abstractmethod
     def compare(
@@ -83,15 +116,15 @@ class PairLoss(nn.Module, ABC):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """Compute the loss of the samples (with ``gather``, of all processes) against references that all processes share.
+        """Compute the loss of the samples, with ``gather`` of all processes, against references that all processes hold.
 
-        ``own`` is the index of each sample's own copy among the references, None if they are others.
+        ``own`` is the index of each sample among the references, None if the references are other samples.
         """
 
-    def samples(
+    def select_samples(
         self, features: Tensor, labels: Tensor | None, name: str, labels_name: str
     ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
-        """Return checked features in float32 or better and their labels, without ignored samples."""
+        """Check features and labels, and return them without ignored samples, the features in float32 or better."""
         if features.ndim != 2 or not features.is_floating_point():
             raise ValueError(
                 f"{name} must be floating-point of shape (n, d), got {features.dtype} of shape {tuple(features.shape)}"
@@ -103,27 +136,15 @@ class PairLoss(nn.Module, ABC):
             given = "None" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
             raise ValueError(f"{labels_name} must be {len(features)} integers, one for each of {name}, got {given}")
         labels = labels.long()
-        kept = labels != self.ignore_index
-        return (features, labels) if bool(kept.all()) else (features[kept], labels[kept])
-
-    def gather_samples(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
-        """Return the samples of all processes, or of this process alone, and the index of the first own sample."""
-        if not (self.gather and is_distributed()):
-            return x, labels, 0
-        rows, start = gather_rows_with_gradient(x)
-        return rows, gather_rows_with_gradient(labels).rows, start
-
-    def extra_repr(self) -> str:
-        """Return the numbers that define the loss."""
-        hidden = {"chunk", "gather", "ignore_index", "training"}
-        return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)
+        counts = labels != self.ignore_index
+        return (features, labels) if bool(counts.all()) else (features[counts], labels[counts])
 
 
 class SummedPairLoss(PairLoss):
-    """A loss over pairs that is a function of a few sums over rows of the matrix of cosines, as nearly all are.
+    """A loss over pairs that is a function of a few sums over rows of the matrix of cosines, as most losses are.
 
-    A new loss gives :meth:`terms`, its sums over some of the rows, and if need be :meth:`combine`, the loss from the
-    sums over all.
+    A new loss defines :meth:`terms`, the sums over some of the rows. If the loss is not the first sum divided by the second, it
+    also defines :meth:`combine`.
 
     >>> class NegativeCosine(SummedPairLoss):
     ...     def terms(self, cos, positive, negative):
@@ -133,7 +154,7 @@ class SummedPairLoss(PairLoss):
     """
 
     similarity: Similarity = COSINE
-    """What samples are compared by; the argument ``cos`` of :meth:`terms` holds these numbers."""
+    """The measure that samples are compared by. The argument ``cos`` of :meth:`terms` contains its values."""
 
     @abstractmethod
     def terms(
@@ -142,7 +163,7 @@ class SummedPairLoss(PairLoss):
         """Return sums over the given rows and the counts to divide them by. Neither mask includes a row's own entry."""
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
-        """Return the loss from the sums over all rows: by default the first over the second, or 0 for a count of 0."""
+        """Return the loss from the sums over all rows. By default it is the first divided by the second, or 0 for a count of 0."""
         return totals[0] / totals[1].clamp_min(1)
 
     def compare(
@@ -153,11 +174,11 @@ class SummedPairLoss(PairLoss):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """Compute the loss by blocks of rows; 0 if there is nothing to compare with."""
+        """Compute the loss in blocks of rows. It is 0 without references."""
         if not len(references):
             return make_zero_loss(x, references, *self.parameters())
-        totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk, self.similarity)
-        return self.combine(sum_over_processes(totals) if self.gather and is_distributed() else totals)
+        totals = sum_over_pairs(self.terms, x, labels, references, reference_labels, own, self.chunk, self.similarity)
+        return self.combine(self.sum_processes(totals))
 
 
 def check_number(name: str, value: float, *, low: float, inclusive: bool = False) -> float:

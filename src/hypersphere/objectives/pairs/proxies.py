@@ -19,7 +19,7 @@ class Proxies(ProxyLoss):
         in_features: d.
         num_classes: C, at least 2.
         loss: the loss over pairs; its own ``chunk`` and ``gather`` apply. None is :class:`NTXent` with its defaults.
-        ignore_index: samples with this label do not take part.
+        ignore_index: label of samples that do not count.
 
     >>> head = Proxies(8, 10, loss=hs.objectives.Circle(m=0.25, gamma=256))
     >>> head(torch.randn(4, 8), torch.tensor([1, 0, 9, 9])).shape, head.predict(torch.randn(4, 8)).shape

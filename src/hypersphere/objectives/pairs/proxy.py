@@ -7,12 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ...collectives import gather_rows_with_gradient, is_distributed
 from ...geometry import normalize
 from ...neurons import Classifier
 from ..engine.problem import clean_labels
-from .pair_blocks import MIN_NORM, check_chunk
-from .pair_loss import PairOptions
+from .pair_blocks import MIN_NORM
+from .pair_loss import PairOptions, PairSettings
 
 
 class ProxyOptions(PairOptions, total=False):
@@ -22,19 +21,21 @@ class ProxyOptions(PairOptions, total=False):
     dtype: torch.dtype | None
 
 
-class ProxyLoss(Classifier, ABC):
+class ProxyLoss(PairSettings, Classifier, ABC):
     """A loss between features and learned proxies, the rows of ``weight``: called as ``loss(features, labels)``.
 
-    :meth:`logits` and :meth:`predict` classify by the same rows, without margins. Only directions count; half
-    precision is computed in float32, also under autocast. In several processes the weight is the same in all of them.
+    :meth:`logits` and :meth:`predict` classify by the same rows, without margins. The loss does not depend on the lengths of
+    features and proxies. Half precision is computed in float32, also under autocast. All processes hold the same weight.
 
     Args:
         in_features: d.
         num_classes: C, at least 2.
         sub_centers: K proxies per class; row c·K + k is the k-th of class c.
-        chunk: rows of the matrix of cosines at a time, as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
-        gather: whether the batches of all processes are one batch, as there.
-        ignore_index: samples with this label do not take part.
+        chunk: number of rows of the matrix of cosines to compute at a time, as in
+            :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
+        gather: whether the loss covers the batches of all processes, as in
+            :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
+        ignore_index: label of samples that do not count.
 
     ``weight`` starts Gaussian with standard deviation d^{−1/2}, as in a head.
 
@@ -51,24 +52,23 @@ class ProxyLoss(Classifier, ABC):
         super().__init__()
         if not in_features >= 1 or not num_classes >= 2 or not sub_centers >= 1:
             raise ValueError(
-                "in_features ≥ 1, num_classes ≥ 2 and sub_centers ≥ 1 are needed, "
+                "a loss with proxies needs in_features ≥ 1, num_classes ≥ 2 and sub_centers ≥ 1, "
                 f"got {in_features}, {num_classes} and {sub_centers}"
             )
         self.in_features, self.num_classes, self.sub_centers = in_features, num_classes, sub_centers
-        self.chunk = check_chunk(options.get("chunk", "auto"))
-        self.gather, self.ignore_index = options.get("gather", True), options.get("ignore_index", -100)
+        self.set_options(options)
         size = (num_classes * sub_centers, in_features)
         self.weight = nn.Parameter(torch.empty(size, device=options.get("device"), dtype=options.get("dtype")))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the proxies anew."""
+        """Draw the proxies again."""
         nn.init.normal_(self.weight, std=self.in_features**-0.5)
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
         """Compute the loss of a batch in float32 or better. Without samples it is 0 with zero gradients."""
         with torch.autocast(features.device.type, enabled=False):
-            x = self._work(features)
+            x = self._prepare_features(features)
             labels, ignored = clean_labels(labels, len(x), self.num_classes, self.ignore_index)
             if bool(ignored.any()):
                 x, labels = x[~ignored], labels[~ignored]
@@ -81,9 +81,9 @@ class ProxyLoss(Classifier, ABC):
         """Return the loss of checked samples, in one dtype with the weight."""
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """Return scale·cos θ to each class, to its nearest proxy where it has several; without a margin."""
+        """Return scale·cos θ of each class, without a margin. If a class has several proxies, the nearest one counts."""
         with torch.autocast(features.device.type, enabled=False):
-            x = self._work(features)
+            x = self._prepare_features(features)
             cos = normalize(x, min_norm=MIN_NORM) @ normalize(self.weight.to(x.dtype), min_norm=MIN_NORM).T
             return self.scale * self.reduce_to_classes(cos.unflatten(1, (self.num_classes, self.sub_centers)))
 
@@ -95,21 +95,10 @@ class ProxyLoss(Classifier, ABC):
         """Return the class with the largest logit."""
         return self.logits(features).argmax(-1)
 
-    def gather_samples(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
-        """Return the samples of all processes, or of this process alone."""
-        if not (self.gather and is_distributed()):
-            return x, labels
-        return gather_rows_with_gradient(x).rows, gather_rows_with_gradient(labels).rows
-
-    def _work(self, features: Tensor) -> Tensor:
+    def _prepare_features(self, features: Tensor) -> Tensor:
         if features.ndim != 2 or features.shape[1] != self.in_features or not features.is_floating_point():
             raise ValueError(
                 f"features must be floating-point of shape (n, {self.in_features}), "
                 f"got {features.dtype} of shape {tuple(features.shape)}"
             )
         return features.to(torch.promote_types(torch.promote_types(features.dtype, self.weight.dtype), torch.float32))
-
-    def extra_repr(self) -> str:
-        """Return sizes and the numbers that define the loss."""
-        hidden = {"chunk", "gather", "ignore_index", "training"}
-        return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from ...collectives import is_distributed, select_own_rows, sum_over_processes
-from .pair_blocks import log_sum_exp, make_zero_loss, pair_sums
+from ...collectives import select_own_rows
+from .pair_blocks import log_sum_exp, make_zero_loss, sum_over_pairs
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
@@ -15,8 +15,8 @@ from .proxy import ProxyLoss, ProxyOptions
 class ProxyAnchor(ProxyLoss):
     r"""mean_{c∈P₊} log(1 + Σ_{x∈c} e^{−α(cos θ_xc − δ)}) + mean_c log(1 + Σ_{x∉c} e^{α(cos θ_xc + δ)}).
 
-    Kim et al. (2020): each proxy is an anchor that pulls the samples of its class and pushes all others, hard ones
-    most. P₊ are the classes with a sample in the batch; the second mean is over all classes.
+    Kim et al. (2020): each proxy is an anchor that attracts the samples of its class and repels all others, with the largest
+    weight on hard samples. P₊ are the classes with a sample in the batch; the second mean is over all classes.
 
     Args:
         in_features: d.
@@ -46,15 +46,14 @@ class ProxyAnchor(ProxyLoss):
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
         """Compute the loss with proxies as rows; each process computes its share of the rows."""
-        samples, their_labels = self.gather_samples(x, labels)
+        samples, their_labels, _ = self.gather_samples(x, labels)
         if not len(samples):
             return make_zero_loss(samples, weight)
-        spread = self.gather and is_distributed()
         rows, classes = weight, torch.arange(self.num_classes, device=x.device)
-        if spread:
+        if self.spans_processes:
             rows, classes = select_own_rows(rows), select_own_rows(classes)
-        totals = pair_sums(self.terms, rows, classes, samples, their_labels, None, self.chunk)
-        attracted, present, repelled = sum_over_processes(totals) if spread else totals
+        totals = sum_over_pairs(self.terms, rows, classes, samples, their_labels, None, self.chunk)
+        attracted, present, repelled = self.sum_processes(totals)
         return attracted / present.clamp_min(1) + repelled / self.num_classes
 
     def terms(

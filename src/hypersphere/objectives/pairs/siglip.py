@@ -14,9 +14,8 @@ from .pair_loss import PairOptions, SummedPairLoss, check_number
 class SigLIP(SummedPairLoss):
     r"""mean_i Σ_j log(1 + e^{−z_ij·(t·cos θ_ij + b)}), z = 1 for positive pairs and −1 for negative ones.
 
-    Zhai et al. (2023): every pair is a binary problem by itself. t = exp(``log_scale``) and b = ``bias`` are learned.
-    For images and texts pass the texts as ``references``; within one set the pair of a sample with itself is left
-    out.
+    Zhai et al. (2023): every pair is a binary classification. t = exp(``log_scale``) and b = ``bias`` are learned.
+    For images and texts pass the texts as ``references``. Within one set of samples, no sample is paired with itself.
 
     Args:
         scale: t at the start; 10 in Zhai et al.

@@ -5,9 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ...collectives import is_distributed, sum_over_processes
 from ...geometry import normalize
-from .pair_blocks import MIN_NORM, distance, pair_sums
+from .pair_blocks import MIN_NORM, distance, sum_over_pairs
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
@@ -17,7 +16,7 @@ class SoftTriple(ProxyLoss):
 
     Qian et al. (2019): each class has K centers, and a sample's similarity to the class is a soft maximum over them,
     S_ic = Σ_k softmax_k(cos θ_ick/γ)·cos θ_ick.
-    R = mean_c mean_{k≠l} ‖ŵ_ck − ŵ_cl‖ lets centers that a class does not need merge.
+    R = mean_c mean_{k≠l} ‖ŵ_ck − ŵ_cl‖ merges centers that a class does not need.
 
     Args:
         in_features: d.
@@ -54,12 +53,11 @@ class SoftTriple(ProxyLoss):
     def compute_loss_of_samples(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """Return the cross-entropy over the samples of all processes, and the spread of the centers."""
+        """Return the cross-entropy over the samples of all processes plus τ·R."""
         owner = torch.arange(self.num_classes, device=x.device).repeat_interleave(self.sub_centers)
-        totals = pair_sums(self.terms, x, labels, weight, owner, None, self.chunk)
-        total, count = sum_over_processes(totals) if self.gather and is_distributed() else totals
+        total, count = self.sum_processes(sum_over_pairs(self.terms, x, labels, weight, owner, None, self.chunk))
         loss = total / count.clamp_min(1)
-        return loss + self.tau * self._spread(weight) if self.tau and self.sub_centers > 1 else loss
+        return loss + self.tau * self._compute_spread(weight) if self.tau and self.sub_centers > 1 else loss
 
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
@@ -75,8 +73,8 @@ class SoftTriple(ProxyLoss):
         """Return the soft maximum S over a class's centers."""
         return ((cos / self.gamma).softmax(2) * cos).sum(2)
 
-    def _spread(self, weight: Tensor) -> Tensor:
-        """Return R, by the distances between the centers of each class."""
+    def _compute_spread(self, weight: Tensor) -> Tensor:
+        """Return R, the mean distance between the centers of a class."""
         k = self.sub_centers
         centers = normalize(weight, min_norm=MIN_NORM).unflatten(0, (self.num_classes, k))
         return distance(centers @ centers.mT).triu(1).sum() * 2 / (self.num_classes * k * (k - 1))

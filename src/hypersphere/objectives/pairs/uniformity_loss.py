@@ -11,8 +11,8 @@ from .pair_loss import PairOptions, SummedPairLoss, check_number
 class Uniformity(SummedPairLoss):
     r"""log mean_{i≠j} e^{−t·‖x̂_i − x̂_j‖²} over all pairs, regardless of their labels.
 
-    Wang and Isola (2020), the counterpart of :class:`Alignment`. It lies between −4t (all antipodal) and 0 (all
-    equal). A batch of fewer than two samples has the loss 0.
+    Wang and Isola (2020), the counterpart of :class:`Alignment`. Its values are between −4t (all pairs antipodal) and 0 (all
+    features equal). The loss of fewer than two samples is 0.
 
     Args:
         t: the sharpness; 2 in Wang and Isola.

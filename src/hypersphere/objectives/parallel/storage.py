@@ -34,20 +34,20 @@ def create_shards(over: Over, num_classes: int, device: torch.device, average: b
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise ValueError(
-            "a head is divided among the processes of torch.distributed, which does not run: start the script with "
+            "torch.distributed is not running, so there are no processes to divide the head among: start the script with "
             "torchrun and call torch.distributed.init_process_group() first"
         )
     group = dist.group.WORLD if over is None else over
     assert group is not None
-    kind = device.type if device.type != "meta" else choose_device(group)
-    mesh = group if isinstance(group, DeviceMesh) else DeviceMesh.from_group(group, kind)
+    device_type = device.type if device.type != "meta" else choose_device(group)
+    mesh = group if isinstance(group, DeviceMesh) else DeviceMesh.from_group(group, device_type)
     if mesh.ndim != 1:
         raise ValueError(
-            f"the mesh of a head must have one dimension, got {mesh.ndim}; take one of them, "
+            f"the mesh of a head must have one dimension, got {mesh.ndim}; select one of them, "
             f'as in mesh["{(mesh.mesh_dim_names or ("name",))[0]}"]'
         )
-    if mesh.device_type != kind:
-        raise ValueError(f"the head is on {kind} and the mesh on {mesh.device_type}: move the head first")
+    if mesh.device_type != device_type:
+        raise ValueError(f"the head is on {device_type} and the mesh on {mesh.device_type}: move the head first")
     return Shards(mesh, num_classes, average)
 
 
@@ -103,7 +103,7 @@ def wrap_shard(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
 
 
 @torch.no_grad()
-def convert_stored(given: Tensor, own: Tensor) -> Tensor:
+def convert_stored(stored: Tensor, own: Tensor) -> Tensor:
     """Convert a stored tensor to the layout of ``own``, whole or in shards, regardless of how many processes stored it.
 
     Three classes with two sub-centers each have the shape (3, 2, d) in shards and (6, d) on one process:
@@ -111,18 +111,18 @@ def convert_stored(given: Tensor, own: Tensor) -> Tensor:
     >>> convert_stored(torch.ones(3, 2, 4), torch.zeros(6, 4)).shape
     torch.Size([6, 4])
     """
-    if is_sharded(given):
-        if is_sharded(own) and given.shape == own.shape and given.device_mesh == own.device_mesh:
-            return given
-        given = given.full_tensor()
-    if given.numel() != own.numel():
-        return given
-    given = given.reshape(own.shape)
+    if is_sharded(stored):
+        if is_sharded(own) and stored.shape == own.shape and stored.device_mesh == own.device_mesh:
+            return stored
+        stored = stored.full_tensor()
+    if stored.numel() != own.numel():
+        return stored
+    stored = stored.reshape(own.shape)
     if not is_sharded(own):
-        return given
+        return stored
     local = get_local(own)
     first = get_first_row(own)
-    part = given[first : first + len(local)].to(local.device, local.dtype).clone()
+    part = stored[first : first + len(local)].to(local.device, local.dtype).clone()
     return wrap_shard(part, own.shape, own.device_mesh)
 
 

@@ -1,4 +1,4 @@
-"""Heads that see a part of their classes in each step, and optimizers that touch the rows of that part only."""
+"""Heads that use a part of their classes in each step, and optimizers that update only the rows of these classes."""
 
 from .lazy import RowOptimizer
 from .row_adam import RowAdam

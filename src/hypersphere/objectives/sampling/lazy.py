@@ -13,30 +13,29 @@ from ...collectives import get_first_row, get_local, is_sharded
 from ..parallel.storage import wrap_shard
 
 
-class Touched(NamedTuple):
-    """The rows that have a gradient. ``places``: their indices among the rows of this process, or None for all rows."""
+class RowGradient(NamedTuple):
+    """The gradient of some rows. ``positions`` are their indices among the rows of this process, or None for all rows."""
 
-    places: Int[Tensor, "m"] | None
+    positions: Int[Tensor, "m"] | None
     gradient: Float[Tensor, "..."]
 
 
-def read_row_gradient(parameter: Tensor) -> Touched:
+def read_row_gradient(parameter: Tensor) -> RowGradient:
     """Return the rows of a parameter's sparse or dense gradient."""
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout != torch.sparse_coo:
-        return Touched(None, get_local(gradient))
+        return RowGradient(None, get_local(gradient))
     gradient = gradient.coalesce()
-    return Touched(gradient.indices()[0] - get_first_row(parameter), gradient.values())
+    return RowGradient(gradient.indices()[0] - get_first_row(parameter), gradient.values())
 
 
 class RowOptimizer(Optimizer):
     """An optimizer that updates only the rows with a gradient, and applies their missed weight decay at the next update.
 
-    A row without a gradient keeps its weight and its momenta, which do not decay. A gradient therefore moves a row in the
-    end as far as it would move a row that is updated in every step. When a row is updated after k steps, weight decay is
-    applied for all k: the row is multiplied by Π (1 − lr·decay) over these steps. A dense gradient updates all rows. A row
-    that is updated in every step gets the updates of torch's optimizer of the same name.
+    A row without a gradient keeps its weight and its momenta. When a row is updated after k steps, weight decay is applied for
+    all k: the row is multiplied by Π (1 − lr·decay) over these steps. A dense gradient updates all rows. A row that is updated in
+    every step gets the updates of torch's optimizer of the same name.
 
     For each parameter, ``state`` contains the momenta and ``times``, the number of updates of each row. Each group
     contains ``shrunk``, the sum of log(1 − lr·decay) over all steps; ``shrinkage`` is its value at each row's last update.
@@ -56,7 +55,7 @@ class RowOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Perform one step. ``closure``, if given, computes the loss again and returns it."""
+        """Perform one step. If ``closure`` is given, it computes the loss again and returns it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -73,7 +72,7 @@ class RowOptimizer(Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a copy of a indices state. Numbers per row keep their dtype, which torch would change to that of the weight."""
+        """Load a copy of a state. Numbers per row keep their dtype, which torch would change to that of the weight."""
         super().load_state_dict(copy.deepcopy(state_dict))
         indices = [index for group in state_dict["param_groups"] for index in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -97,10 +96,10 @@ class RowOptimizer(Optimizer):
                 state[name] = torch.zeros_like(parameter)
             state["times"] = _create_row_state(parameter, 0, torch.int64)
             state["shrinkage"] = _create_row_state(parameter, shrunk_before, torch.float64)
-        places, gradient = read_row_gradient(parameter)
+        positions, gradient = read_row_gradient(parameter)
         weight, momenta = get_local(parameter), [get_local(state[name]) for name in self.momenta]
         times, shrinkage = get_local(state["times"]), get_local(state["shrinkage"])
-        rows: Any = ... if places is None else places
+        rows: Any = ... if positions is None else positions
         missed, row_momenta = shrunk_before - shrinkage[rows], [momentum[rows] for momentum in momenta]
         row_weights = weight[rows]
         if row_weights.numel() and bool((missed != 0).any()):
@@ -113,10 +112,10 @@ class RowOptimizer(Optimizer):
             group,
             _reshape_to_column(times[rows], row_weights, torch.float64),
         )
-        if places is not None:
-            weight[places] = row_weights
+        if positions is not None:
+            weight[positions] = row_weights
             for whole, momentum in zip(momenta, row_momenta, strict=True):
-                whole[places] = momentum
+                whole[positions] = momentum
         shrinkage[rows] = group["shrunk"]
 
 

@@ -36,7 +36,7 @@ class RowAdam(RowOptimizer):
     ):
         if not (lr >= 0 and all(0 <= beta < 1 for beta in betas) and eps > 0 and weight_decay >= 0):
             raise ValueError(
-                "lr ≥ 0, betas in [0, 1), eps > 0 and weight_decay ≥ 0 are needed, "
+                "RowAdam needs lr ≥ 0, betas in [0, 1), eps > 0 and weight_decay ≥ 0, "
                 f"got {lr!r}, {betas!r}, {eps!r} and {weight_decay!r}"
             )
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})

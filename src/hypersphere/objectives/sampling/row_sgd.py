@@ -33,7 +33,7 @@ class RowSGD(RowOptimizer):
     ):
         if not (lr >= 0 and 0 <= momentum < 1 and weight_decay >= 0):
             raise ValueError(
-                f"lr ≥ 0, 0 ≤ momentum < 1 and weight_decay ≥ 0 are needed, got {lr!r}, {momentum!r}, {weight_decay!r}"
+                f"RowSGD needs lr ≥ 0, 0 ≤ momentum < 1 and weight_decay ≥ 0, got {lr!r}, {momentum!r}, {weight_decay!r}"
             )
         if nesterov and not momentum:
             raise ValueError("nesterov needs a momentum above 0")

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...collectives import get_first_row, get_local
 
 
-def select_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:
+def select_rows(weight: Float[Tensor, "..."], positions: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:
     """Select the rows of some classes from the rows that this process holds.
 
     The gradient of the weight is a sparse tensor with only these rows, for ``torch.optim.SGD`` without momentum,
@@ -18,7 +18,7 @@ def select_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_clas
 
     Args:
         weight: The weight, whole or sharded.
-        places: Positions of the classes among the classes of this process.
+        positions: Positions of the classes among the classes of this process.
         per_class: K, the number of rows per class.
 
     >>> w = torch.nn.Parameter(torch.arange(6.0).view(3, 2))
@@ -27,9 +27,9 @@ def select_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_clas
     >>> rows.tolist(), w.grad.coalesce().indices().tolist()
     ([[4.0, 5.0]], [[2]])
     """
-    index = places
+    index = positions
     if per_class > 1 and weight.ndim == 2:
-        index = (places.unsqueeze(-1) * per_class + torch.arange(per_class, device=places.device)).flatten()
+        index = (positions.unsqueeze(-1) * per_class + torch.arange(per_class, device=positions.device)).flatten()
     rows: Tensor = _SelectRows.apply(weight, index)
     return rows.flatten(0, -2)
 

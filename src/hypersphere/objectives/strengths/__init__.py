@@ -1,4 +1,4 @@
-"""Strengths: margins whose number m is not one constant, but by class, drawn per sample, or following a schedule."""
+"""Strengths: values of a margin m that depend on the class, are random for each sample, or follow a schedule."""
 
 from ..margins.margin import Strength
 from .by_class import ByClass, ByCount

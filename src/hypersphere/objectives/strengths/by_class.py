@@ -1,4 +1,4 @@
-"""A margin of its own for every class."""
+"""A separate margin for each class."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from ..margins.margin import Context, Strength
 
 
 class ByClass(Strength):
-    """m of a sample is the number of its class: ``values`` has one per class. Saved in the state_dict.
+    """m of a sample depends on its class: ``values`` has one number per class. They are saved in the state_dict.
 
     >>> head = hs.ArcFace(8, 3, m=ByClass([0.2, 0.5, 0.3]))
     >>> head.margin.m(hs.objectives.margins.Context(labels=torch.tensor([2, 0])))
@@ -42,8 +42,8 @@ class ByClass(Strength):
 class ByCount(ByClass):
     r"""m_c = least + (most − least)·minmax(n_c^{−power}): rare classes get the largest margin.
 
-    ``counts`` n are the samples per class; minmax maps the smallest n^{−power} to 0 and the largest to 1. The power 1/4
-    and the range 0.05 to 0.5 are usual; equal counts all get ``most``.
+    ``counts`` n are the numbers of samples per class. minmax maps the smallest n^{−power} to 0 and the largest to 1. The power
+    1/4 and the range 0.05 to 0.5 are usual. If all counts are equal, every class gets ``most``.
 
     >>> ByCount([16, 81, 16]).values
     tensor([0.5000, 0.0500, 0.5000])
@@ -53,7 +53,7 @@ class ByCount(ByClass):
         if any(n < 1 for n in counts):
             raise ValueError(f"counts must be integers ≥ 1, one per class, got {list(counts)!r}")
         if not (0 <= least <= most < math.inf and 0 < power < math.inf):
-            raise ValueError(f"0 ≤ least ≤ most and power > 0 are needed, got {least=!r}, {most=!r}, {power=!r}")
+            raise ValueError(f"need 0 ≤ least ≤ most and power > 0, got {least=!r}, {most=!r}, {power=!r}")
         rarity = torch.as_tensor(counts, dtype=torch.float64) ** -power
         spread = rarity.max() - rarity.min()
         share = (rarity - rarity.min()) / spread if spread > 0 else torch.ones_like(rarity)

@@ -1,4 +1,4 @@
-"""A margin drawn anew for every sample."""
+"""A margin that is drawn for every sample in every step."""
 
 import math
 
@@ -12,9 +12,8 @@ from ..margins.margin import Context, Strength
 class Drawn(Strength):
     r"""m ~ N(mean, std²) for each sample in training, ``mean`` in evaluation: ElasticFace (Boutros et al., 2022).
 
-    Draws come from torch's random state and are cut off at ``mean`` ± 4·``std`` and at 0. A sample has one m in each
-    forward pass: all hooks of a margin, all blocks of classes and all processes see the same, and so does the backward
-    pass.
+    The numbers are drawn from torch's random state and limited to ``mean`` ± 4·``std`` and to m ≥ 0. A sample has the same m
+    in all hooks, blocks of classes and processes of a forward pass, and in its backward pass.
 
     >>> Drawn(0.5, 0.05).eval()(hs.objectives.margins.Context())
     tensor(0.5000)
@@ -31,7 +30,7 @@ class Drawn(Strength):
         self.least, self.most = max(0.0, mean - 4 * std), mean + 4 * std
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """Return the draw of each sample from the context, or a new draw per norm if the context has none."""
+        """Return the number of each sample, drawn by the head or, if the context has none, drawn here."""
         noise = None if context.noise is None else context.noise.get(self)
         if noise is None and context.norms is not None:
             noise = torch.randn_like(context.norms)
@@ -40,5 +39,5 @@ class Drawn(Strength):
         return (self.mean + self.std * noise).clamp(self.least, self.most)
 
     def extra_repr(self) -> str:
-        """Mean and deviation."""
+        """Return the mean and the standard deviation."""
         return f"mean={self.mean:g}, std={self.std:g}"

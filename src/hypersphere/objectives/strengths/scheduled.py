@@ -12,7 +12,7 @@ from ..margins.margin import Context, Strength, evaluate_strength
 
 
 class _Schedule(Strength):
-    """A strength that counts training steps, in a buffer that is saved with the head and moved by ``head.step()``."""
+    """A strength that depends on the number of training steps. ``head.step()`` advances it, and it is saved with the head."""
 
     steps: Tensor
 
@@ -26,11 +26,11 @@ class _Schedule(Strength):
 
 
 class Ramp(_Schedule):
-    r"""m from ``start`` to ``stop`` between the steps ``begin`` and ``end``, constant before and after.
+    r"""m changes from ``start`` to ``stop`` between the steps ``begin`` and ``end``, and is constant before and after.
 
-    With τ ∈ [0, 1] the part of the way, m = start + (stop − start)·r(τ), where r = τ (``"linear"``) or
-    r = (1 − 10^{−3τ})/(1 − 10^{−3}) (``"exponential"``, most of the way early, as recipes for speakers do between
-    epochs 20 and 40). ``stop`` may be another strength, such as a margin by class.
+    Let τ ∈ [0, 1] be the share of these steps that have passed. m = start + (stop − start)·r(τ) with r = τ (``"linear"``) or
+    r = (1 − 10^{−3τ})/(1 − 10^{−3}) (``"exponential"``, which changes most at the beginning; recipes for speakers use it
+    between epochs 20 and 40). ``stop`` may be another strength, such as a margin by class.
 
     >>> m = Ramp(0.5, end=4)
     >>> m.step(), m(hs.objectives.margins.Context())
@@ -60,9 +60,9 @@ class Ramp(_Schedule):
         self.least, self.most = min(self.start, *ends), max(self.start, *ends)
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """Return m at the present step."""
-        part = ((self.steps - self.begin) / (self.end - self.begin)).clamp(0, 1)
-        share = part if self.law == "linear" else (1 - 10 ** (-3 * part)) / (1 - 1e-3)
+        """Return m at the current step."""
+        passed = ((self.steps - self.begin) / (self.end - self.begin)).clamp(0, 1)
+        share = passed if self.law == "linear" else (1 - 10 ** (-3 * passed)) / (1 - 1e-3)
         return self.start + (evaluate_strength(self.stop, context) - self.start) * share
 
     def extra_repr(self) -> str:
@@ -92,7 +92,7 @@ class Stages(_Schedule):
         self.least, self.most = min(self.values), max(self.values)
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """Return m at the present step."""
+        """Return m at the current step."""
         at = torch.tensor(self.at, device=self.steps.device)
         return torch.tensor(self.values, device=self.steps.device).take((self.steps >= at).sum())
 
