@@ -3,26 +3,15 @@
 import math
 from typing import Any
 
+from .. import models
 from ..config import Call, call
 from ..data import CIFAR10, CIFAR100, LFW, MNIST, Affine, Digits, Omniglot, PictureFolder, TinyImageNet
-from ..models import (
-    lsoftmax_cifar10 as cifar10_network,
-)
-from ..models import (
-    lsoftmax_cifar100 as cifar100_network,
-)
-from ..models import (
-    lsoftmax_lfw as lfw_network,
-)
-from ..models import (
-    lsoftmax_mnist as mnist_network,
-)
 from ..models import sphereface4, sphereface20, sphereface64
 from ..objectives import Annealing, ASoftmax, LSoftmax, Softmax
 from ..training import Config, CosineRate, Faces, OpenSet, Selection, replace
-from .recipe_book import CROP_FLIP, MIRROR, Size, falls, make, recipe, sgd, smoke
+from .recipe_book import CROP_FLIP, MIRROR, Size, decay_at, make_config, make_sgd, make_smoke, recipe
 
-# The dissertation names no law for λ. These are those of the authors' L-Softmax code for MNIST and CIFAR, and of SphereFace's code.
+# The dissertation does not say how λ falls. These schedules are those of the authors' code: L-Softmax on MNIST and CIFAR, SphereFace.
 MNIST_LAMBDA = call(Annealing, start=1000.0, floor=0.0, rate=2.5e-5, power=35.0)
 CIFAR_LAMBDA = call(Annealing, start=1000.0, floor=0.0, rate=1e-5, power=45.0)
 SPHEREFACE_LAMBDA = call(Annealing, start=1000.0, floor=5.0, rate=0.12, power=1.0)
@@ -35,62 +24,64 @@ def lsoftmax_mnist(size: Size) -> Config:
     """L-Softmax with m = 4 on MNIST.
 
     Liu (2020, 2.2.7): batch 256, 18,000 steps at 0.1, divided by 10 after 12,000 and 15,000, weight decay 5e-4, mean
-    subtraction, no augmentation, the network of table 2.1. λ follows the authors' code. Pixels are divided by 128 after the
-    subtraction, which batch normalization undoes.
+    subtraction, no augmentation, the network of table 2.1. λ follows the authors' code. Pixels are also divided by 128, which
+    does not matter because of batch normalization.
     """
     if size == "paper":
         head = call(LSoftmax, m=4, annealing=MNIST_LAMBDA)
-        return _lsoftmax(call(MNIST), call(mnist_network), head)
+        return _make_lsoftmax_config(call(MNIST), call(models.lsoftmax_mnist), head)
     head = call(LSoftmax, m=4, annealing=SHORT_LAMBDA)
     if size == "laptop":
-        model = call(mnist_network, width=0.25)
-        common = {"backbone": model, "head": head, "optimizer": sgd(0.05), "schedule": falls(1000, 1300)}
-        return make(steps=1500, data=call(MNIST), normalize="unit", **common)
-    model = call(mnist_network, width=0.125)
+        model = call(models.lsoftmax_mnist, width=0.25)
+        common = {"backbone": model, "head": head, "optimizer": make_sgd(0.05), "schedule": decay_at(1000, 1300)}
+        return make_config(steps=1500, data=call(MNIST), normalize="unit", **common)
+    model = call(models.lsoftmax_mnist, width=0.125)
     few = {"steps": 20, "evaluate_every": 10, "log_every": 5, "checkpoint_every": 10}
-    return make(**few, data=call(Digits), size=16, normalize="unit", backbone=model, head=head, optimizer=sgd(0.05))
+    return make_config(
+        **few, data=call(Digits), size=16, normalize="unit", backbone=model, head=head, optimizer=make_sgd(0.05)
+    )
 
 
 @recipe("lsoftmax-cifar10", tables="2.3", data="CIFAR10")
 def lsoftmax_cifar10(size: Size) -> Config:
     """L-Softmax with m = 4 on CIFAR-10 with augmentation (CIFAR10+).
 
-    Liu (2020, 2.2.7): as on MNIST, with 4 pixels padded, a random crop and a horizontal flip; ``augment=none`` is the column
-    without. λ follows the authors' code for CIFAR.
+    Liu (2020, 2.2.7): as on MNIST, with a padding of 4 pixels, a random crop and a horizontal flip. ``augment=none`` is the
+    column without augmentation. λ follows the authors' code for CIFAR.
     """
     if size == "paper":
         head = call(LSoftmax, m=4, annealing=CIFAR_LAMBDA)
-        return replace(_lsoftmax(call(CIFAR10), call(cifar10_network), head), augment=CROP_FLIP)
+        return replace(_make_lsoftmax_config(call(CIFAR10), call(models.lsoftmax_cifar10), head), augment=CROP_FLIP)
     head = call(LSoftmax, m=4, annealing=SHORT_LAMBDA)
     if size == "laptop":
-        common = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "normalize": "pixel_mean"}
-        model = call(cifar10_network, width=0.25)
-        return make(steps=1200, data=call(CIFAR10), augment=CROP_FLIP, backbone=model, head=head, **common)
-    return smoke(backbone=call(cifar10_network, width=0.1, feature_dim=16), head=head)
+        common = {"optimizer": make_sgd(0.05), "schedule": decay_at(800, 1100), "normalize": "pixel_mean"}
+        model = call(models.lsoftmax_cifar10, width=0.25)
+        return make_config(steps=1200, data=call(CIFAR10), augment=CROP_FLIP, backbone=model, head=head, **common)
+    return make_smoke(backbone=call(models.lsoftmax_cifar10, width=0.1, feature_dim=16), head=head)
 
 
 @recipe("lsoftmax-cifar100", tables="2.4", data="CIFAR100 (laptop: Tiny-ImageNet)")
 def lsoftmax_cifar100(size: Size) -> Config:
     """L-Softmax with m = 4 on CIFAR-100.
 
-    Liu (2020, 2.2.7): as on MNIST, without augmentation; λ follows the authors' code for CIFAR. The laptop's data are 100
-    classes of Tiny-ImageNet at 32×32, a stand-in.
+    Liu (2020, 2.2.7): as on MNIST, without augmentation. λ follows the authors' code for CIFAR. The laptop size uses 100 classes
+    of Tiny-ImageNet at 32×32 instead.
     """
     if size == "paper":
         head = call(LSoftmax, m=4, annealing=CIFAR_LAMBDA)
-        return _lsoftmax(call(CIFAR100), call(cifar100_network), head)
+        return _make_lsoftmax_config(call(CIFAR100), call(models.lsoftmax_cifar100), head)
     head = call(LSoftmax, m=4, annealing=SHORT_LAMBDA)
     if size == "laptop":
-        common: dict[str, Any] = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "size": 32}
+        common: dict[str, Any] = {"optimizer": make_sgd(0.05), "schedule": decay_at(800, 1100), "size": 32}
         common |= {"normalize": "pixel_mean", "samples": Selection(classes=100)}
-        model = call(cifar100_network, width=0.2)
-        return make(steps=1200, data=call(TinyImageNet), backbone=model, head=head, **common)
-    return smoke(backbone=call(cifar100_network, width=0.06, feature_dim=16), head=head)
+        model = call(models.lsoftmax_cifar100, width=0.2)
+        return make_config(steps=1200, data=call(TinyImageNet), backbone=model, head=head, **common)
+    return make_smoke(backbone=call(models.lsoftmax_cifar100, width=0.06, feature_dim=16), head=head)
 
 
-def _lsoftmax(data: Call, model: Call, head: Call) -> Config:
-    """Return the setting of section 2.2.7 for all three datasets."""
-    return make(
+def _make_lsoftmax_config(data: Call, model: Call, head: Call) -> Config:
+    """Return the config of section 2.2.7, which all three datasets share."""
+    return make_config(
         steps=18000,
         evaluate_every=1000,
         batch_size=256,
@@ -98,8 +89,8 @@ def _lsoftmax(data: Call, model: Call, head: Call) -> Config:
         normalize="pixel_mean",
         backbone=model,
         head=head,
-        optimizer=sgd(0.1),
-        schedule=falls(12000, 15000),
+        optimizer=make_sgd(0.1),
+        schedule=decay_at(12000, 15000),
     )
 
 
@@ -109,20 +100,26 @@ def sphereface_lfw(size: Size) -> Config:
 
     Liu (2020, 2.3.6): the 64-layer network of table 2.7, batch 128, 28,000 steps at 0.1, divided by 10 after 16,000 and
     24,000, mirrored faces, (x − 127.5)/128, features of a face and its mirror image. It trains on CASIA-WebFace, which is not
-    freely available: here the people of LFW's other folds are trained on, a stand-in 100 times smaller, and faces are squares
-    of 112 instead of 112×96. Weight decay 5e-4 and λ are those of the published code. The smoke run verifies unseen digits,
-    since no face is inside the package.
+    freely available. This recipe trains on the people of the other folds of LFW instead, a hundredth of the pictures, with
+    faces of 112×112 instead of 112×96. Weight decay 5e-4 and λ are those of the published code. The smoke size verifies unseen
+    digits, because the package contains no faces.
     """
     if size == "smoke":
-        return open_set(size, SPHEREFACE)
+        return make_open_set(size, SPHEREFACE)
     task, data = call(Faces), call(LFW)
-    common: dict[str, Any] = {"task": task, "data": data, "augment": MIRROR, "head": SPHEREFACE, "optimizer": sgd(0.1)}
+    common: dict[str, Any] = {
+        "task": task,
+        "data": data,
+        "augment": MIRROR,
+        "head": SPHEREFACE,
+        "optimizer": make_sgd(0.1),
+    }
     common |= {"crop": 96, "normalize": "faces", "mirror": True}
     if size == "paper":
-        schedule, model = falls(16000, 24000), call(sphereface64)
-        return make(steps=28000, evaluate_every=2000, size=112, backbone=model, schedule=schedule, **common)
+        schedule, model = decay_at(16000, 24000), call(sphereface64)
+        return make_config(steps=28000, evaluate_every=2000, size=112, backbone=model, schedule=schedule, **common)
     model = call(sphereface4, width=0.25, feature_dim=128, norm="batch")
-    return make(steps=1200, evaluate_every=300, size=48, backbone=model, schedule=falls(700, 1000), **common)
+    return make_config(steps=1200, evaluate_every=300, size=48, backbone=model, schedule=decay_at(700, 1000), **common)
 
 
 @recipe("sphereface-casia", tables="2.8, 2.9, 2.10, A.2", data="CASIA-WebFace (laptop: Omniglot)")
@@ -130,25 +127,25 @@ def sphereface_casia(size: Size) -> Config:
     """SphereFace (A-Softmax, m = 4) on CASIA-WebFace, measured on LFW, YTF and MegaFace.
 
     Liu (2020, 2.3.6, A.2): as sphereface-lfw, on a folder ``casia-webface`` of aligned faces of 112×96, one sub-folder per person,
-    without the people of the benchmarks. A hundredth of the people is held out and measured during training; afterwards
-    ``hypersphere evaluate runs/sphereface-casia lfw/pairs.txt`` is table 2.9 (a video of YTF is a template:
-    ``--per-template``), and ``evaluation.distractor_identification`` table 2.10. The 3-patch ensemble is three such networks.
+    without the people of the benchmarks. A hundredth of the people is not trained on but measured during training. Afterwards
+    ``hypersphere evaluate runs/sphereface-casia lfw/pairs.txt`` measures table 2.9 (with ``--per-template`` for the videos of
+    YTF), and ``evaluation.distractor_identification`` table 2.10. The 3-patch ensemble consists of three such networks.
     ``backbone=sphereface4`` to ``sphereface36`` are table A.2, ``head.m=1`` to ``3`` table 2.8, ``head=Softmax`` and
     ``losses.0.objective=CenterLoss`` or ``Triplet`` the other losses.
     """
-    return casia(size, call(sphereface64), SPHEREFACE)
+    return make_casia(size, call(sphereface64), SPHEREFACE)
 
 
 @recipe("sphereface-ablation-casia", tables="A.1", data="CASIA-WebFace (laptop: Omniglot)")
 def sphereface_ablation_casia(size: Size) -> Config:
-    """Table A.1's network A: SphereFace-4 with a last ReLU and biases, under the softmax loss.
+    """Network A of table A.1: SphereFace-4 with a last ReLU and biases, with the softmax loss.
 
     Liu (2020, A.5): the setting of sphereface-casia with the four-layer network of table 2.7. B is
     ``backbone.last_activation=none``, C also ``head.bias=false``, D ``head=WSoftmax``, and E, F, G ``head=ASoftmax`` with ``head.m`` of 2,
-    3 and 4. The angular Fisher score is that of the held-out people.
+    3 and 4. The angular Fisher score is that of the people who are not trained on.
     """
     model = call(sphereface4, last_activation="relu")
-    return casia(size, model, call(Softmax, bias=True))
+    return make_casia(size, model, call(Softmax, bias=True))
 
 
 @recipe("lsoftmax-casia", tables="2.5", data="CASIA-WebFace (laptop: Omniglot)")
@@ -157,24 +154,24 @@ def lsoftmax_casia(size: Size) -> Config:
 
     Liu (2020, 2.2.7): the network of table 2.1 for LFW, batch 256, weight decay 5e-4, mean subtraction, about 30 epochs of 490,000
     faces at learning rates of 0.1, 0.01 and 0.001, "switched when the training loss plateaus". Here they switch at the same shares
-    of the run as for the digits. The text does not give λ, so it follows the authors' code for CIFAR. Evaluate as sphereface-casia;
-    the text then applies PCA.
+    of the run as for MNIST. The text does not state λ, so it follows the authors' code for CIFAR. Evaluate as sphereface-casia; the
+    text then applies PCA.
     """
-    law = CIFAR_LAMBDA if size == "paper" else SHORT_LAMBDA
-    config = casia(size, call(lfw_network), call(LSoftmax, m=4, annealing=law))
+    annealing = CIFAR_LAMBDA if size == "paper" else SHORT_LAMBDA
+    config = make_casia(size, call(models.lsoftmax_lfw), call(LSoftmax, m=4, annealing=annealing))
     if size != "paper":
         return replace(config, size=64)
-    common: dict[str, Any] = {"normalize": "deviation", "schedule": falls(38000, 47500), "evaluate_every": 3000}
+    common: dict[str, Any] = {"normalize": "deviation", "schedule": decay_at(38000, 47500), "evaluate_every": 3000}
     return replace(config, steps=57000, batch_size=256, **common)
 
 
-def casia(size: Size, model: Call, head: Call) -> Config:
-    """Return a config of a network with a head on CASIA-WebFace; smaller sizes use unseen digits and characters."""
+def make_casia(size: Size, model: Call, head: Call) -> Config:
+    """Return the config of a network and a head on CASIA-WebFace. Smaller sizes use digits and characters of Omniglot."""
     if size != "paper":
-        config = open_set(size, head)
-        narrow = {"width": 0.1, "feature_dim": 16} if model.target is lfw_network else config.backbone.arguments
+        config = make_open_set(size, head)
+        narrow = {"width": 0.1, "feature_dim": 16} if model.target is models.lsoftmax_lfw else config.backbone.arguments
         return replace(config, backbone=Call(model.target, {**model.arguments, **narrow}))
-    return make(
+    return make_config(
         task=call(OpenSet),
         steps=28000,
         evaluate_every=2000,
@@ -187,30 +184,32 @@ def casia(size: Size, model: Call, head: Call) -> Config:
         workers=8,
         backbone=model,
         head=head,
-        optimizer=sgd(0.1),
-        schedule=falls(16000, 24000),
+        optimizer=make_sgd(0.1),
+        schedule=decay_at(16000, 24000),
     )
 
 
 @recipe("sphereface-omniglot", tables="2.8 (stand-in)", data="Omniglot")
 def sphereface_omniglot(size: Size) -> Config:
-    """SphereFace (A-Softmax, m = 4) on Omniglot, measured on characters it has never seen.
+    """SphereFace (A-Softmax, m = 4) on Omniglot, measured on characters that are not trained on.
 
-    Not in the dissertation: open-set recognition as in 2.3.6 with data that everyone has. 964 background characters are
-    trained on, 659 others measured, as 28×28 images turned, scaled, sheared and shifted a little. The laptop's setting was
-    chosen on held-out alphabets; ``paper`` is the network and schedule of table 5.8 for faces, with each character in four
+    Not in the dissertation: open-set recognition as in 2.3.6 with freely available data. It trains on 964 background characters
+    and measures 659 others, as 28×28 images that are rotated, scaled, sheared and shifted a little. The laptop setting was
+    chosen on other alphabets. ``paper`` is the network and schedule of table 5.8 for faces, with each character in four
     orientations.
     """
-    return open_set(size, SPHEREFACE)
+    return make_open_set(size, SPHEREFACE)
 
 
-def open_set(size: Size, head: Call) -> Config:
-    """Return a config for unseen characters of Omniglot, or unseen digits."""
+def make_open_set(size: Size, head: Call) -> Config:
+    """Return the config of a head on Omniglot, or on the digits, measured on classes that are not trained on."""
     if size == "smoke":  # seven digits to train on, three held out
         model = call(sphereface4, width=0.1, feature_dim=16)
         samples = Selection(validation=0.3)
-        return smoke(task=call(OpenSet), evaluate_every=4, monitor="rank1", samples=samples, backbone=model, head=head)
-    config = Config(
+        return make_smoke(
+            task=call(OpenSet), evaluate_every=4, monitor="rank1", samples=samples, backbone=model, head=head
+        )
+    config = make_config(
         task=call(OpenSet, published_runs=True),
         steps=2000,
         evaluate_every=2000,
@@ -221,10 +220,10 @@ def open_set(size: Size, head: Call) -> Config:
         augment=call(Affine, rotation=math.radians(15), scale=0.15, shear=0.2, shift=2.0, fill=255.0),
         backbone=call(sphereface4, width=0.25, feature_dim=128, norm="batch"),
         head=head,
-        optimizer=sgd(0.1, 2e-3, nesterov=True),
+        optimizer=make_sgd(0.1, 2e-3, nesterov=True),
         schedule=call(CosineRate),
     )
     if size == "laptop":
         return config
-    paper = {"backbone": call(sphereface20), "optimizer": sgd(0.1), "schedule": falls(16000, 24000)}
+    paper = {"backbone": call(sphereface20), "optimizer": make_sgd(0.1), "schedule": decay_at(16000, 24000)}
     return replace(config, steps=28000, samples=Selection(rotations=True), **paper)

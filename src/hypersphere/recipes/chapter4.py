@@ -15,13 +15,13 @@ from .recipe_book import (
     CENTERED,
     CROP_FLIP_BOTH,
     Size,
-    adam,
-    imagenet,
-    make,
+    make_adam,
+    make_config,
+    make_imagenet,
     make_saturated_schedule,
+    make_smoke,
     recipe,
-    shallow,
-    smoke,
+    shrink_depth,
 )
 
 TANH = call(Operator, magnitude=call(Tanh), angular=call(Cosine))  # the radius ρ is learned from 1 (C.1–C.3)
@@ -31,12 +31,12 @@ ORTHOGONAL = call(Orthogonality, hidden=1e-5)
 
 @recipe("dcnet-cifar10", tables="4.5", data="CIFAR10")
 def dcnet_cifar10(size: Size) -> Config:
-    """Decoupled network: TanhConv with a learned radius and weight projection, under the W-Softmax.
+    """Decoupled network: TanhConv with a learned radius and weight projection, with the W-Softmax.
 
     Liu (2020, 4.6, C.1, C.2): ResNet-32 of table C.1, Adam at 0.001, batch 128, weight projection with s = 1, the orthogonal
-    constraint, no weight decay, ρ learned from 1, crops and both flips as in chapter 3. The rate falls "when the error plateaus",
-    at which steps is not said: 42,500 steps with the drops of D.1, a projection every 100 steps, plain 1×1 shortcuts and
-    (x − 127.5)/128 are those of the authors' code. ``data=CIFAR100`` is the other column.
+    constraint, no weight decay, ρ learned from 1, crops and both flips as in chapter 3. The learning rate falls "when the error
+    plateaus"; the text does not state the steps. 42,500 steps with the milestones of D.1, a projection every 100 steps, plain
+    1×1 shortcuts and (x − 127.5)/128 follow the authors' code. ``data=CIFAR100`` is the other column.
     """
     config = replace(dcnet_resnet_cifar100(size), head=call(WSoftmax))
     return config if size == "smoke" else replace(config, data=call(CIFAR10), samples=Selection(), size=None)
@@ -44,26 +44,26 @@ def dcnet_cifar10(size: Size) -> Config:
 
 @recipe("dcnet-cifar100", tables="4.2, 4.3", data="CIFAR100 (laptop: Tiny-ImageNet)")
 def dcnet_cifar100(size: Size) -> Config:
-    """Decoupled operators in CNN-9 on CIFAR-100 under the softmax loss, with weight projection.
+    """Decoupled operators in CNN-9 on CIFAR-100 with the softmax loss, with weight projection.
 
     Liu (2020, 4.6.1, C.1): CNN-9 of table C.1, otherwise as dcnet-cifar10. ``backbone.norm=none`` is table 4.2 and
     ``backbone.activation=none`` the first half of 4.3; other operators are ``backbone.operator.magnitude=Ball`` and so on,
     ``backbone.operator.angular=SquareCosine``; the convolution is ``backbone.operator=none energy=none project_every=0
     optimizer.weight_decay=5e-4``, as in the authors' code.
     """
-    return _make_decoupled(size, call(cnn9, table="C.1", operator=TANH))
+    return _make_decoupled_config(size, call(cnn9, table="C.1", operator=TANH))
 
 
 @recipe("dcnet-resnet-cifar100", tables="4.1, 4.4, C.2", data="CIFAR100 (laptop: Tiny-ImageNet)")
 def dcnet_resnet_cifar100(size: Size) -> Config:
-    """Decoupled operators in ResNet-32 on CIFAR-100 under the softmax loss, with weight projection.
+    """Decoupled operators in ResNet-32 on CIFAR-100 with the softmax loss, with weight projection.
 
     Liu (2020, 4.6.1, C.1): ResNet-32 of table C.1, otherwise as dcnet-cifar100. Table 4.1: ``project_every=0`` alone has
     standard gradients, with ``weighted_gradients=true`` weighted ones, with ``backbone.operator.magnitude.weighted=linear``,
     ``tanh_product`` or ``product_of_tanh`` the weighted operators. Table C.2: ``optimizer=SGD optimizer.lr=0.1
     optimizer.momentum=0.9``.
     """
-    return _make_decoupled(size, call(resnet32, table="C.1", shortcut="plain", operator=TANH))
+    return _make_decoupled_config(size, call(resnet32, table="C.1", shortcut="plain", operator=TANH))
 
 
 @recipe("dcnet-imagenet", tables="4.6", data="ImageNet (laptop: Tiny-ImageNet)")
@@ -73,33 +73,40 @@ def dcnet_imagenet(size: Size) -> Config:
     Liu (2020, 4.6, C.1, C.2): SGD with momentum 0.9 at 0.1, batch 40, divided by 10 "when the error plateaus": at the steps of
     chapter 3. ``backbone.norm=none`` is the last column of table 4.6. The first column starts from the weights of the plain
     network: train ``backbone=resnet18 backbone.operator=none energy=none project_every=0 -o runs/plain``, then
-    ``backbone=resnet18 weights=runs/plain``. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
+    ``backbone=resnet18 weights=runs/plain``. The laptop size uses 100 classes of Tiny-ImageNet at 32×32.
     """
     model = call(modified_resnet18, operator=TANH)
     if size == "paper":
         parts: dict[str, Any] = {"backbone": model, "energy": ORTHOGONAL, "project_every": 100}
-        return imagenet(550000, 40, (200000, 375000), 0.0, **parts)
-    return _make_decoupled(size, model)
+        return make_imagenet(550000, 40, (200000, 375000), 0.0, **parts)
+    return _make_decoupled_config(size, model)
 
 
-def _make_decoupled(size: Size, model: Call) -> Config:
+def _make_decoupled_config(size: Size, model: Call) -> Config:
     common: dict[str, Any] = {"head": call(Softmax), "energy": ORTHOGONAL, "normalize": CENTERED}
     if size == "smoke":
         small = {"width": 0.06, "feature_dim": 16} if model.target is cnn9 else {"width": 0.03}
-        return smoke(backbone=shallow(model).replace(**small), optimizer=adam(1e-3), project_every=2, **common)
+        return make_smoke(
+            backbone=shrink_depth(model).replace(**small), optimizer=make_adam(1e-3), project_every=2, **common
+        )
     common["augment"] = CROP_FLIP_BOTH
     if size == "paper":
         timing = {
             "steps": 42500,
             "evaluate_every": 2500,
-            "optimizer": adam(1e-3),
+            "optimizer": make_adam(1e-3),
             "schedule": make_saturated_schedule(),
         }
-        return make(**timing, data=call(CIFAR100), backbone=model, project_every=100, **common)
+        return make_config(**timing, data=call(CIFAR100), backbone=model, project_every=100, **common)
     small = {"width": 0.25, "feature_dim": 128} if model.target is cnn9 else {"width": 0.125}
     common |= {"data": call(TinyImageNet), "size": 32, "samples": Selection(classes=100)}
-    timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": make_saturated_schedule(1200)}
-    return make(**timing, backbone=model.replace(**small), project_every=10, **common)
+    timing = {
+        "steps": 1200,
+        "evaluate_every": 300,
+        "optimizer": make_adam(2e-3),
+        "schedule": make_saturated_schedule(1200),
+    }
+    return make_config(**timing, backbone=model.replace(**small), project_every=10, **common)
 
 
 @recipe("adversarial-cifar10", tables="4.7, 4.8", data="CIFAR10")
@@ -108,8 +115,8 @@ def adversarial_cifar10(size: Size) -> Config:
 
     Liu (2020, 4.6.2, C.1.2): CNN-9 of table C.1 for attacks, no batch normalization, Adam, FGSM with ε = 8/255 in training,
     BIM with τ = 2 and N = 20, standard gradients. As in the authors' code the attacked network begins with (x − 127.5)/128;
-    attacks are bounded in [0, 1]. Rate and batch are those of the other experiments (0.001, 128); the steps are
-    not said, and are those of dcnet-cifar10. ``task.attacked=0`` is natural training, ``backbone.operator=none`` the baseline, and
+    attacks stay in [0, 1]. Learning rate and batch size are those of the other experiments (0.001, 128). The text does not state
+    the steps; they are those of dcnet-cifar10. ``task.attacked=0`` is natural training, ``backbone.operator=none`` the baseline, and
     ``backbone.operator.magnitude=Ball`` or ``Tanh`` (with a learned ρ) the other columns. Table 4.8: train
     ``task.attacked=0 backbone.operator=none seed=1`` first, then name its folder in ``task.surrogate``.
     """
@@ -117,19 +124,19 @@ def adversarial_cifar10(size: Size) -> Config:
     if size == "smoke":
         small = model.replace(width=0.1, feature_dim=16)
         task = call(Adversarial, iterations=2, attacked_images=64)
-        return smoke(task=task, data=call(Digits), normalize=CENTERED, backbone=small, optimizer=adam(1e-3))
+        return make_smoke(task=task, data=call(Digits), normalize=CENTERED, backbone=small, optimizer=make_adam(1e-3))
     common: dict[str, Any] = {
         "data": call(CIFAR10),
         "normalize": CENTERED,
         "augment": CROP_FLIP_BOTH,
-        "optimizer": adam(1e-3),
+        "optimizer": make_adam(1e-3),
     }
     if size == "paper":
         task = call(Adversarial, attacked_images=10000)
-        return make(
+        return make_config(
             task=task, steps=42500, evaluate_every=8500, backbone=model, schedule=make_saturated_schedule(), **common
         )
     task, small = call(Adversarial, attacked_images=256), model.replace(width=0.5, feature_dim=128)
-    return make(
+    return make_config(
         task=task, steps=1000, evaluate_every=500, backbone=small, schedule=make_saturated_schedule(1000), **common
     )

@@ -1,25 +1,25 @@
 """Chapter 7: orthogonal over-parameterized training of perceptrons, images, episodes, graphs and clouds."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from ..config import call
+from ..config import Call, call
 from ..data import CIFAR10, CIFAR100, MNIST, CropFlip, Omniglot, TinyImageNet
 from ..models import cnn4, cnn6, cnn10, mlp, resnet20
 from ..orthogonal import overparameterize
-from ..training import Config, FewShotRecognition, replace
-from .chapter6 import gcn_cora, pointnet_modelnet40
+from ..training import Config, ConstantRate, FewShotRecognition, replace
+from .chapter6 import make_gcn, make_pointnet
 from .recipe_book import (
     CENTERED,
     CROP_FLIP,
     Size,
-    adam,
-    falls,
-    imagenet,
-    make,
+    make_adam,
+    make_config,
+    make_imagenet,
     make_saturated_schedule,
+    make_sgd,
+    make_smoke,
     recipe,
-    sgd,
-    smoke,
 )
 
 CAYLEY = call(overparameterize, method="cayley")
@@ -34,12 +34,12 @@ def opt_mlp_mnist(size: Size) -> Config:
     momentum 0.9 at 0.01, batch 100, 100 epochs, weight decay 5e-4. ``orthogonal.method=gram_schmidt`` and others are the rows,
     ``orthogonal=none`` the baseline, which starts from the same weights.
     """
-    common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": sgd(0.01), "schedule": falls()}
+    common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": make_sgd(0.01), "schedule": call(ConstantRate)}
     if size == "smoke":
-        return smoke(backbone=call(mlp, width=0.25, init="xavier"), **common)
+        return make_smoke(backbone=call(mlp, width=0.25, init="xavier"), **common)
     common |= {"batch_size": 100, "data": call(MNIST), "normalize": "unit"}
     steps = 60000 if size == "paper" else 3000
-    return make(steps=steps, evaluate_every=steps // 20, backbone=call(mlp, init="xavier"), **common)
+    return make_config(steps=steps, evaluate_every=steps // 20, backbone=call(mlp, init="xavier"), **common)
 
 
 @recipe("opt-cnn-cifar100", tables="7.1, 7.4", data="CIFAR100 (laptop: CIFAR10)")
@@ -53,15 +53,24 @@ def opt_cnn_cifar100(size: Size) -> Config:
     ``orthogonal.mean=0.01`` 7.2, ``backbone=cnn9`` the other column of 7.1 and 7.4, ``orthogonal.train_neurons=true`` and
     ``orthogonal.method=unconstrained`` the rows of 7.1. Energies are logged in half space with s = 1, as in figures 7.3 and F.2.
     """
-    logged: dict[str, Any] = {"energy_s": 1.0, "energy_half_space": True, "normalize": CENTERED}
+    parts = {"orthogonal": GRAM_SCHMIDT, "energy_s": 1.0, "energy_half_space": True}
+    small = {"width": 0.1, "feature_dim": 16}
+    return _make_cifar_config(size, call(cnn6, table="F.1"), small, width=0.25, steps=1000, **parts)
+
+
+def _make_cifar_config(
+    size: Size, model: Call, small: Mapping[str, Any], width: float, steps: int, **parts: Any
+) -> Config:
+    """Return the config of 7.5.3 for CIFAR. ``small`` narrows the smoke size, ``width`` and ``steps`` are of the laptop size."""
+    parts["normalize"] = CENTERED
     if size == "smoke":
-        return smoke(backbone=call(cnn6, table="F.1", width=0.1, feature_dim=16), orthogonal=GRAM_SCHMIDT, **logged)
-    common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": GRAM_SCHMIDT, "optimizer": sgd(0.1), **logged}
+        return make_smoke(backbone=model.replace(**small), **parts)
+    parts |= {"augment": CROP_FLIP, "optimizer": make_sgd(0.1)}
     if size == "paper":
-        model, schedule = call(cnn6, table="F.1"), make_saturated_schedule()
-        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
-    model, schedule = call(cnn6, table="F.1", width=0.25), make_saturated_schedule(1000)
-    return make(steps=1000, evaluate_every=250, data=call(CIFAR10), backbone=model, schedule=schedule, **common)
+        parts |= {"data": call(CIFAR100), "backbone": model, "schedule": make_saturated_schedule()}
+        return make_config(steps=42500, evaluate_every=2500, **parts)
+    parts |= {"data": call(CIFAR10), "backbone": model.replace(width=width), "schedule": make_saturated_schedule(steps)}
+    return make_config(steps=steps, evaluate_every=steps // 4, **parts)
 
 
 @recipe("opt-blocks-cifar100", tables="F.4, F.5", data="CIFAR100 (laptop: CIFAR10)")
@@ -99,7 +108,7 @@ def opt_imagenet(size: Size) -> Config:
     rate divided "when the performance is saturated": at the same parts of the run as in D.1. Pictures as in B.2.
     """
     if size == "smoke":
-        return smoke(
+        return make_smoke(
             backbone=call(cnn10, width=0.1, feature_dim=16, input_size=32),
             size=32,
             orthogonal=CAYLEY,
@@ -107,7 +116,7 @@ def opt_imagenet(size: Size) -> Config:
         )
     if size == "paper":
         drops = (330000, 495000, 618000)
-        return imagenet(700000, 128, drops, 5e-4, backbone=call(cnn10), orthogonal=CAYLEY)
+        return make_imagenet(700000, 128, drops, 5e-4, backbone=call(cnn10), orthogonal=CAYLEY)
     return opt_cnn_cifar100(size).replace(
         backbone=call(cnn10, width=0.25),
         size=64,
@@ -124,14 +133,9 @@ def opt_resnet_cifar100(size: Size) -> Config:
 
     Liu (2020, 7.5.3, F.3): ResNet-20 of table F.2, otherwise as opt-cnn-cifar100. ``backbone=resnet32`` is the other column.
     """
-    if size == "smoke":
-        return smoke(backbone=call(resnet20, width=0.25), orthogonal=CAYLEY, normalize=CENTERED)
-    common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": CAYLEY, "optimizer": sgd(0.1), "normalize": CENTERED}
-    if size == "paper":
-        model, schedule = call(resnet20, table="F.2"), make_saturated_schedule()
-        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
-    model, schedule = call(resnet20, table="F.2", width=0.5), make_saturated_schedule(800)
-    return make(steps=800, evaluate_every=200, data=call(CIFAR10), backbone=model, schedule=schedule, **common)
+    return _make_cifar_config(
+        size, call(resnet20, table="F.2"), {"width": 0.25}, width=0.5, steps=800, orthogonal=CAYLEY
+    )
 
 
 @recipe("opt-gcn-cora", tables="7.11", data="Cora")
@@ -142,7 +146,7 @@ def opt_gcn_cora(size: Size) -> Config:
     steps, 16 hidden neurons, dropout 0.5, weight decay 5e-4 (on the first layer there, on both here). ``data.name=pubmed`` is
     the other column.
     """
-    return replace(gcn_cora(size), orthogonal=CAYLEY)
+    return replace(make_gcn(size), orthogonal=CAYLEY)
 
 
 @recipe("opt-pointnet", tables="7.12", data="ModelNet40 (laptop: ModelNet10)")
@@ -153,7 +157,7 @@ def opt_pointnet(size: Size) -> Config:
     steps of 9,840 clouds, so that the rate never falls; its source counts clouds, not steps), rotation about the vertical and
     jitter, dropout 0.3. The laptop's data are points on the surface of ModelNet10's voxels.
     """
-    return replace(pointnet_modelnet40(size), orthogonal=CAYLEY)
+    return replace(make_pointnet(size), orthogonal=CAYLEY)
 
 
 @recipe("opt-few-shot", tables="7.10", data="Tiny-ImageNet for Mini-ImageNet")
@@ -165,20 +169,20 @@ def opt_few_shot(size: Size) -> Config:
     the code it follows. The data are the first 100 classes of Tiny-ImageNet in order, 64, 16 and 20 of them, a stand-in.
     Pretraining for baseline++ is ``head=SSoftmax head.scale=2``.
     """
-    common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": adam(1e-3, 5e-4), "schedule": falls()}
+    common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": make_adam(1e-3, 5e-4), "schedule": call(ConstantRate)}
     if size == "smoke":
         task = call(
             FewShotRecognition,
             **{"ways": 3, "shots": 2, "queries": 5, "episodes": 10, "epochs": 2},
             **{"train_classes": 7, "validation_classes": 0, "test_classes": 3},
         )
-        return smoke(task=task, size=16, backbone=call(cnn4, width=0.1), **common)
+        return make_smoke(task=task, size=16, backbone=call(cnn4, width=0.1), **common)
     common |= {"data": call(TinyImageNet), "augment": CROP_FLIP}
     if size == "paper":
         timing = {"steps": 400000, "evaluate_every": 20000, "batch_size": 16}
-        return make(task=call(FewShotRecognition), size=84, backbone=call(cnn4), **timing, **common)
+        return make_config(task=call(FewShotRecognition), size=84, backbone=call(cnn4), **timing, **common)
     task, model = call(FewShotRecognition, episodes=200), call(cnn4, width=0.5)
-    return make(task=task, steps=1500, evaluate_every=500, size=32, backbone=model, **common)
+    return make_config(task=task, steps=1500, evaluate_every=500, size=32, backbone=model, **common)
 
 
 @recipe("few-shot-omniglot", tables="7.10 (stand-in)", data="Omniglot")
@@ -195,8 +199,8 @@ def few_shot_omniglot(size: Size) -> Config:
     common: dict[str, Any] = {
         "size": 28,
         "augment": crop,
-        "optimizer": adam(1e-3, 5e-4),
-        "schedule": falls(),
+        "optimizer": make_adam(1e-3, 5e-4),
+        "schedule": call(ConstantRate),
     }
     model = call(cnn4, width=width)
-    return make(task=task, steps=steps, evaluate_every=steps // 4, data=call(Omniglot), backbone=model, **common)
+    return make_config(task=task, steps=steps, evaluate_every=steps // 4, data=call(Omniglot), backbone=model, **common)

@@ -8,7 +8,7 @@ from hypersphere.data import CIFAR100, TinyImageNet
 from hypersphere.models import cnn9
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter4 import dcnet_cifar100
-from hypersphere.recipes.recipe_book import adam, sgd
+from hypersphere.recipes.recipe_book import make_adam, make_sgd
 from hypersphere.training import Config, Selection, replace
 
 from ..arms import Arm, Training
@@ -66,7 +66,7 @@ def make_arms(size: Size) -> dict[str, Arm]:
             arms["BN, ReLU/TanhConv"], {"backbone.operator.magnitude.weighted": form}
         )
     for name in ("convolution", "TanhConv"):  # C.6
-        arms[f"SGD/{name}"] = replace(arms[f"BN, ReLU/{name}"], optimizer=sgd(0.1 if size == "paper" else 0.05, 0.0))
+        arms[f"SGD/{name}"] = replace(arms[f"BN, ReLU/{name}"], optimizer=make_sgd(0.1 if size == "paper" else 0.05, 0.0))
     for batch, times in BATCHES.items():
         longer = {} if size == "paper" else {"steps": times * base.steps, "evaluate_every": times * base.evaluate_every}
         for name, norm in (("BatchNorm", "batch"), ("SphereNorm", "sphere")):
@@ -85,7 +85,7 @@ def _make_base_config(size: Size) -> Config:
         data=call(TinyImageNet),
         samples=Selection(classes=20, per_class=200),
         backbone=call(cnn9, table="C.1", width=0.25),
-        optimizer=adam(0.001),
+        optimizer=make_adam(0.001),
     )
 
 

@@ -10,7 +10,7 @@ from hypersphere.energy import MHE, Orthonormality
 from hypersphere.geometry import angle
 from hypersphere.models import cnn6, cnn9
 from hypersphere.recipes.chapter5 import mhe_cifar10
-from hypersphere.recipes.recipe_book import CROP_FLIP, sgd
+from hypersphere.recipes.recipe_book import CROP_FLIP, make_sgd
 from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
@@ -70,7 +70,7 @@ def _make_digit_config(size: Size) -> Config:
         size=14 if small else None,
         normalize="unit",
         backbone=call(cnn6, table="D.1", width=0.125 if small else 1.0, feature_dim=2),
-        optimizer=sgd(0.1, 1e-4),
+        optimizer=make_sgd(0.1, 1e-4),
         clip=1.0,
         schedule=call(CosineRate),
     )
@@ -90,7 +90,7 @@ def _make_image_configs(size: Size) -> dict[str, Config]:
             normalize="deviation",
             augment=CROP_FLIP,
             backbone=call(cnn9, table="D.1", width=0.25),
-            optimizer=sgd(0.05, 1e-4),
+            optimizer=make_sgd(0.05, 1e-4),
             schedule=call(CosineRate),
         )
     kinds = {"CIFAR-10 single": call(ImbalancedSingle), "CIFAR-10 multiple": call(ImbalancedMultiple)}

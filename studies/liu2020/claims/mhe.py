@@ -11,7 +11,7 @@ from hypersphere.energy.projections import (
 )
 from hypersphere.models import cnn9, cnn15
 from hypersphere.recipes.chapter5 import mhe_cifar10
-from hypersphere.recipes.recipe_book import sgd
+from hypersphere.recipes.recipe_book import make_sgd
 from hypersphere.training import Selection, replace
 
 from ..arms import Arm, Training
@@ -60,7 +60,7 @@ def make_arms(size: Size) -> dict[str, Arm]:
             data=call(TinyImageNet),
             samples=Selection(classes=20),
             backbone=call(cnn9, table="D.1"),
-            optimizer=sgd(0.05, 1e-4),
+            optimizer=make_sgd(0.05, 1e-4),
         )
     models = {
         "16/32/64": call(cnn9, table="D.1", width=0.25),

@@ -5,7 +5,7 @@ from hypersphere.data import MNIST
 from hypersphere.models import lsoftmax_mnist_2d, sphereface4
 from hypersphere.objectives import Annealing, ASoftmax, LSoftmax, Softmax, WSoftmax
 from hypersphere.recipes.chapter2 import MNIST_LAMBDA, SPHEREFACE_LAMBDA, lsoftmax_mnist
-from hypersphere.recipes.recipe_book import falls, sgd
+from hypersphere.recipes.recipe_book import decay_at, make_sgd
 from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
@@ -46,7 +46,7 @@ def _make_small_config() -> Config:
         size=16,
         normalize="unit",
         backbone=call(lsoftmax_mnist_2d, width=0.125),
-        optimizer=sgd(0.02),
+        optimizer=make_sgd(0.02),
         schedule=call(CosineRate),
     )
 
@@ -65,8 +65,8 @@ def _make_ablation_configs(size: Size) -> dict[str, Config]:
         size=32 if paper else 16,
         normalize="unit",
         backbone=call(sphereface4, width=wide, feature_dim=512 if paper else 8, norm="batch"),
-        optimizer=sgd(0.1 if paper else 0.05),
-        **({"steps": 28000, "schedule": falls(16000, 24000)} if paper else {}),
+        optimizer=make_sgd(0.1 if paper else 0.05),
+        **({"steps": 28000, "schedule": decay_at(16000, 24000)} if paper else {}),
     )
     law = SPHEREFACE_LAMBDA if paper else call(Annealing, start=1000.0, floor=5.0, rate=0.4, power=1.0)
     heads = {

@@ -8,7 +8,7 @@ from hypersphere.config import call
 from hypersphere.evaluation import identification
 from hypersphere.models import sphereface10, sphereface20, sphereface36, sphereface64
 from hypersphere.objectives import AMSoftmax, ArcFace, ASoftmax, GASoftmax, Softmax
-from hypersphere.recipes.chapter2 import SPHEREFACE_LAMBDA, open_set
+from hypersphere.recipes.chapter2 import SPHEREFACE_LAMBDA, make_open_set
 from hypersphere.recipes.chapter5 import SPHEREFACE_PLUS
 from hypersphere.training import Config, replace
 
@@ -43,7 +43,7 @@ def make_base_config(size: Size) -> Config:
 
     The faces of Liu (2020) are not available, so both sizes use characters.
     """
-    config = replace(open_set(size, HEADS["softmax"]), checkpoint_every=400)
+    config = replace(make_open_set(size, HEADS["softmax"]), checkpoint_every=400)
     return replace(config, steps=STEPS, evaluate_every=STEPS) if size == "laptop" else config
 
 

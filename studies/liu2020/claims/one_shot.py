@@ -14,7 +14,7 @@ from hypersphere.evaluation import fit_discriminant
 from hypersphere.geometry import normalize
 from hypersphere.models import sphereface10
 from hypersphere.objectives import ArcFace
-from hypersphere.recipes.recipe_book import sgd
+from hypersphere.recipes.recipe_book import make_sgd
 from hypersphere.training import Config, CosineRate, Distillation, OpenSet, Selection, replace
 
 from ..arms import Arm, Training
@@ -110,7 +110,7 @@ def make_arms(size: Size) -> dict[str, Arm]:
         ),
         backbone=call(sphereface10, width=0.5, feature_dim=FEATURES, norm="batch"),
         head=call(ArcFace, m=0.25, scale=24.0),
-        optimizer=sgd(0.1, 2e-3, nesterov=True),
+        optimizer=make_sgd(0.1, 2e-3, nesterov=True),
         schedule=call(CosineRate),
     )
     student = replace(

@@ -8,7 +8,7 @@ from hypersphere.energy import MHE
 from hypersphere.models import cnn6
 from hypersphere.orthogonal import OGD, OrthogonalityPenalty, overparameterize, prepare_neurons
 from hypersphere.recipes.chapter7 import opt_cnn_cifar100, opt_mlp_mnist
-from hypersphere.recipes.recipe_book import sgd
+from hypersphere.recipes.recipe_book import make_sgd
 from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
@@ -72,7 +72,7 @@ def make_arms(size: Size) -> dict[str, Arm]:
     base = {
         "MLP, Xavier": xavier,
         "MLP, Normal": replace(
-            xavier, {"backbone.init": "normal"}, **({"optimizer": sgd(0.003)} if size == "laptop" else {})
+            xavier, {"backbone.init": "normal"}, **({"optimizer": make_sgd(0.003)} if size == "laptop" else {})
         ),
         "CNN-6": cnn,
         "CNN-6, no BN": replace(cnn, {"backbone.norm": "none"}),
@@ -114,7 +114,7 @@ def _make_mlp_config(size: Size) -> Config:
         checkpoint_every=300,
         size=14,
         normalize="unit",
-        optimizer=sgd(0.05),
+        optimizer=make_sgd(0.05),
         schedule=call(CosineRate),
     )
 
@@ -130,7 +130,7 @@ def _make_cnn_config(size: Size) -> Config:
         data=call(TinyImageNet),
         samples=Selection(classes=20),
         backbone=call(cnn6, table="F.1", width=0.25),
-        optimizer=sgd(0.03),
+        optimizer=make_sgd(0.03),
     )
 
 

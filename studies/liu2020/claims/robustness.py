@@ -10,7 +10,7 @@ from hypersphere.config import Call, call
 from hypersphere.evaluation import bim, fgsm, robustness
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter4 import adversarial_cifar10
-from hypersphere.recipes.recipe_book import adam
+from hypersphere.recipes.recipe_book import make_adam
 from hypersphere.training import Adversarial, Config, CosineRate, replace
 
 from ..arms import Arm, Training
@@ -94,7 +94,7 @@ def make_arms(size: Size) -> dict[str, Arm]:
             channels_last=True,
             size=16,
             augment=None,
-            optimizer=adam(1.8e-3),
+            optimizer=make_adam(1.8e-3),
             schedule=call(CosineRate),
         )
     assert isinstance(base.optimizer, Call)

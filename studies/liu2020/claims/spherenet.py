@@ -12,7 +12,7 @@ from hypersphere.objectives import ASoftmax, GASoftmax, Softmax
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter2 import CIFAR_LAMBDA
 from hypersphere.recipes.chapter3 import spherenet_cifar10
-from hypersphere.recipes.recipe_book import adam
+from hypersphere.recipes.recipe_book import make_adam
 from hypersphere.training import Selection, replace
 
 from ..arms import Arm, Training
@@ -70,7 +70,7 @@ def make_arms(size: Size) -> dict[str, Arm]:
             data=call(CIFAR10),
             samples=Selection(measured=4000, per_class=500),
             backbone=call(cnn9, table="B.1", width=0.25),
-            optimizer=adam(0.001),
+            optimizer=make_adam(0.001),
         )
     arms: dict[str, Arm] = {}
     for group, (names, changes) in GROUPS.items():

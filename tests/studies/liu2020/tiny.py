@@ -3,7 +3,7 @@
 from hypersphere import models
 from hypersphere.config import call
 from hypersphere.objectives import LSoftmax
-from hypersphere.recipes.recipe_book import sgd
+from hypersphere.recipes.recipe_book import make_sgd
 from hypersphere.training import Config, replace
 from studies.liu2020 import Check, Claim, ClaimText, Published, Training, Tuning, make_rate_axis
 from studies.liu2020.claim_pictures import make_curve_picture
@@ -17,7 +17,7 @@ def arms(size):
         batch_size=32,
         normalize="unit",
         backbone=call(models.mlp, width=0.03125),
-        optimizer=sgd(0.1),
+        optimizer=make_sgd(0.1),
     )
     return {"a/softmax": Training(base), "b/margin": Training(replace(base, head=call(LSoftmax, m=2)))}
 
