@@ -86,7 +86,7 @@ def test_refuses(tmp_path):
     save_adapters(finetune(network(), block=8), tmp_path / "a")
     with pytest.raises(ValueError, match="tunes '0', which Linear does not have"):
         load_adapters(_headed(), tmp_path / "a")
-    with pytest.raises(ValueError, match=r"holds '6.weight' of shape \(5, 64\)"):
+    with pytest.raises(ValueError, match=r"has '6.weight' of shape \(5, 64\)"):
         load_adapters(network()[:6], tmp_path / "a")
     with pytest.raises(ValueError, match="must be a name of letters"):
         load_adapters(network(), tmp_path / "a", task="a b")

@@ -29,7 +29,8 @@ class TestCOFT(RotationContract):
         assert 0.5 * eps < distance <= eps * (1 + 1e-9)
 
     def test_inside_it_is_oft(self):
-        free, bound = (BlockRotation(1, 8, 4, None, eps, torch.empty(0).double()) for eps in (None, 10.0))
+        methods = TuningMethod("oft", 4), TuningMethod("coft", 4, eps=10.0)
+        free, bound = (BlockRotation(method, 1, 8, torch.empty(0).double()) for method in methods)
         free.raw.data.normal_(std=0.1)
         bound.load_state_dict(free.state_dict())
         assert torch.equal(free.blocks(), bound.blocks())

@@ -26,7 +26,8 @@ class TestPOET(RotationContract):
 
 
 def test_is_a_block_turn_of_the_coordinates_in_their_order():
-    turn = PermutedRotation(1, 8, 4, None, torch.empty(0, dtype=torch.float64), torch.Generator().manual_seed(0))
+    like, generator = torch.empty(0, dtype=torch.float64), torch.Generator().manual_seed(0)
+    turn = PermutedRotation(TuningMethod("poet", 4), 1, 8, like, generator)
     turn.raw.data.normal_()
     p = torch.eye(8, dtype=torch.float64)[turn.order[0]]
     assert torch.allclose(turn.matrix()[0], p.T @ torch.block_diag(*turn.blocks()[0]) @ p, atol=1e-12)

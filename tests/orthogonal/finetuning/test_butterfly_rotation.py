@@ -12,7 +12,8 @@ class TestBOFT(RotationContract):
 
 
 def turn(n, block, factors):
-    result = ButterflyRotation(1, n, block, factors, None, torch.empty(0, dtype=torch.float64))
+    method = TuningMethod("boft", block, factors=factors)
+    result = ButterflyRotation(method, 1, n, torch.empty(0, dtype=torch.float64))
     result.raw.data.normal_(std=0.5)
     return result
 

@@ -15,7 +15,7 @@ def test_a_method_object_is_the_same_as_its_arguments():
     by_name = finetune(nn.Linear(16, 40), "boft", block=4, factors=3)
     by_object = finetune(nn.Linear(16, 40), TuningMethod("boft", 4, factors=3))
     assert by_name.parametrizations.weight[0].method == by_object.parametrizations.weight[0].method
-    with pytest.raises(ValueError, match="must be given to the TuningMethod"):
+    with pytest.raises(ValueError, match="to the TuningMethod instead of finetune"):
         finetune(nn.Linear(16, 40), TuningMethod("oft"), terms=4)
 
 

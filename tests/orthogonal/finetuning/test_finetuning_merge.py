@@ -114,7 +114,7 @@ def test_refuses():
     base = nn.Linear(4, 9)
     with pytest.raises(ValueError, match="two or more fine-tunings, got 1"):
         merge_finetunings(base, [base])
-    with pytest.raises(ValueError, match="the fine-tuning has nothing of that name"):
+    with pytest.raises(ValueError, match="the fine-tuning has no tensor of that name"):
         split_finetuning(base, {})
     with pytest.raises(ValueError, match=r"the fine-tuning has \(9, 5\)"):
         split_finetuning(base, nn.Linear(5, 9))

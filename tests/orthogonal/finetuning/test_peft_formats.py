@@ -108,7 +108,7 @@ def test_misshapen_tensors_are_refused():
     tensors = {"lora_A.weight": torch.zeros(3, 15), "lora_B.weight": torch.zeros(6, 3)}
     with pytest.raises(ValueError, match=r"a tensor of the adapter has shape \(3, 15\), the layer needs \(3, 16\)"):
         FORMATS["LORA"].read(own, tensors, {})
-    with pytest.raises(ValueError, match=r"oft_R\.weight has 5 entries in a row"):
+    with pytest.raises(ValueError, match=r"oft_R\.weight has 5 entries per row"):
         FORMATS["OFT"].read_method({"use_cayley_neumann": False}, {"oft_R.weight": torch.zeros(2, 5)})
 
 

@@ -66,7 +66,7 @@ def test_pieces_make_the_same_product_as_the_whole(kind, numbers, monkeypatch):
     decoded = []
     decode = kind.decode
     monkeypatch.setattr(kind, "decode", staticmethod(lambda *args: decoded.append(decode(*args)) or decoded[-1]))
-    monkeypatch.setattr(quantized_linear, "PIECE_NUMBERS", 700)
+    monkeypatch.setattr(quantized_linear, "MAX_DECODED_NUMBERS", 700)
     g = torch.randn(2, 5, 50, dtype=torch.float64)
     y = layer(x)
     (slope,) = torch.autograd.grad(y, x, g)
@@ -115,7 +115,7 @@ def test_rounding_is_half_a_step_at_most():
 
 def test_poet_is_left_out_with_its_reason():
     plan = plan_finetune(ours(), TuningMethod("poet", 4), classifier=False)
-    assert plan.skipped["0"] == "POET multiplies R into the weight, and this one is quantized"
+    assert plan.skipped["0"] == "POET multiplies R into the weight, which a quantized weight does not allow"
     plan = plan_finetune(ours(), TuningMethod("dora"), classifier=False)
     assert plan.skipped["0"].startswith("DoRA divides by the lengths of the changed neurons")
 

@@ -22,7 +22,7 @@ class TestHRA(RotationContract):
 
 
 def test_is_the_product_of_reflections():
-    turn = ReflectionRotation(2, 7, 6, torch.empty(0, dtype=torch.float64))
+    turn = ReflectionRotation(TuningMethod("hra", rank=6), 2, 7, torch.empty(0, dtype=torch.float64))
     turn.raw.data.normal_()
     for r, columns in zip(turn.matrix(), turn.raw.detach(), strict=True):
         product = torch.eye(7, dtype=torch.float64)
@@ -32,7 +32,7 @@ def test_is_the_product_of_reflections():
 
 
 def test_starts_in_equal_pairs_of_the_size_of_a_new_layer():
-    turn = ReflectionRotation(1, 400, 8, torch.empty(0), torch.Generator().manual_seed(0))
+    turn = ReflectionRotation(TuningMethod("hra"), 1, 400, torch.empty(0), torch.Generator().manual_seed(0))
     assert torch.equal(turn.raw[..., 0::2], turn.raw[..., 1::2])
     assert 0.9 / 20 < turn.raw.abs().max() <= 1 / 20
     assert turn.freedom == 8 * 399

@@ -1,17 +1,18 @@
 import pytest
 import torch
 
+from hypersphere.orthogonal import TuningMethod
 from hypersphere.orthogonal.finetuning.block_rotation import BlockRotation
 from hypersphere.orthogonal.finetuning.rotation import Rotation
 
 
 def test_a_kind_must_say_how_it_turns():
     with pytest.raises(TypeError, match="abstract"):
-        Rotation(1, 4)
+        Rotation(TuningMethod(), 1, 4, torch.empty(0))
 
 
 def test_error_is_measured_in_float64():
-    turn = BlockRotation(1, 8, 4, None, None, torch.empty(0))
+    turn = BlockRotation(TuningMethod("oft", 4), 1, 8, torch.empty(0))
     assert turn.error() == 0
     turn.raw.data.normal_()
     r = turn.matrix()[0].double()

@@ -33,11 +33,11 @@ def test_equal_tasks_are_their_own_average_and_opposite_ones_cancel():
 
 def test_refuses():
     layer = add_task(finetune(nn.Linear(16, 60), block=4), "b")
-    with pytest.raises(ValueError, match="two tasks or more"):
+    with pytest.raises(ValueError, match="two or more tasks"):
         average_tasks(layer, ["b"])
     with pytest.raises(ValueError, match="has no task 'c'; its tasks are default, b"):
         average_tasks(layer, ["b", "c"])
     with pytest.raises(ValueError, match="into must be a new name"):
         average_tasks(layer, into="b")
-    with pytest.raises(ValueError, match="is tuned by 'hra', whose R is not one Cayley transform"):
+    with pytest.raises(ValueError, match="is tuned by 'hra', whose R is not a single Cayley transform"):
         average_tasks(add_task(finetune(nn.Linear(16, 60), "hra"), "b"))

@@ -52,7 +52,7 @@ def test_a_method_is_made_again_from_its_options():
 
 
 def test_few_numbers_get_few_reflections():
-    turn = ReflectionRotation.create(TuningMethod("hra", rank=8), 1, 5, torch.empty(0), None)
+    turn = ReflectionRotation(TuningMethod("hra", rank=8), 1, 5, torch.empty(0))
     assert turn.rank == 4
     assert TuningMethod("hra").describe(5) == "4 reflections"
-    assert TuningMethod("hra").explain_misfit(1) == "its neurons have 1 number, which no rotation can turn"
+    assert TuningMethod("hra").explain_misfit(1) == "its neurons have 1 number, which cannot be rotated"

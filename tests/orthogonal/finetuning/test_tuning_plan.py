@@ -27,7 +27,7 @@ def test_every_matrix_is_reported():
     assert set(plan.skipped) == {"1.weight_ih_l0", "1.weight_hh_l0", "2.weight", "3"}
     assert set(plan.unsupported) == {"1.weight_ih_l0", "1.weight_hh_l0", "2.weight"}
     assert "0.linear1                   changed  Linear, 16 neurons of 8 numbers; block 8" in str(plan)
-    with pytest.warns(UserWarning, match="frozen, without R .*1.weight_ih_l0"):
+    with pytest.warns(UserWarning, match="layers frozen without R .*1.weight_ih_l0"):
         finetune(model)
 
 
@@ -68,7 +68,7 @@ def test_reasons():
     left = plan_finetune(lazy, TuningMethod("oft", 8), classifier=False).skipped
     assert "run one batch" in left["0"]
     assert "computed from something else" in left["1"]
-    assert left["2"] == "its neurons have 1 number, which no rotation can turn"
+    assert left["2"] == "its neurons have 1 number, which cannot be rotated"
     assert left["3"] == "no block from 2 to 8 divides the 37 numbers of its neurons"
     with pytest.raises(ValueError, match="has no layer to fine-tune"):
         finetune(nn.Sequential(nn.Conv2d(1, 4, 1)))

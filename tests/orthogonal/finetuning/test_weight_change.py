@@ -13,13 +13,9 @@ from hypersphere.orthogonal.finetuning.weight_change import WeightChange, Weight
 class Scaled(WeightChange):
     """The smallest change there can be: one factor of all rows."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, method=None, layout=None, rows=None, like=None, generator=None):
+        nn.Module.__init__(self)
         self.factor = nn.Parameter(torch.ones(()))
-
-    @classmethod
-    def create(cls, method, layout, rows, like, generator):
-        return cls()
 
     @classmethod
     def describe(cls, method, numbers):
@@ -80,7 +76,7 @@ def test_an_incomplete_change_cannot_be_made():
 def test_every_method_starts_with_no_change(name):
     kind, method, rows = KINDS[name].change, TuningMethod(name), torch.randn(6, 32)
     assert not inspect.isabstract(kind)
-    change = kind.create(method, WeightLayout(6, 32), rows, rows, torch.Generator().manual_seed(0))
+    change = kind(method, WeightLayout(6, 32), rows, rows, torch.Generator().manual_seed(0))
     assert torch.equal(change(rows[None]), rows[None])
     assert change.count(freedom=False) == sum(parameter.numel() for parameter in change.parameters())
     assert isinstance(kind.describe(method, 32), str)

@@ -1,4 +1,4 @@
-"""Learned changes alone in a file: saved without the base, loaded onto a fresh one whose fingerprint is checked."""
+"""Files of learned changes without the base model. A fingerprint identifies the base when they are loaded."""
 
 import os
 from typing import Any
@@ -18,18 +18,18 @@ FORMAT = "hypersphere-adapter/1"
 
 
 def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write the learned changes of the task in use, and whatever else is trained, as one safetensors file without the base.
+    """Write the learned changes of the active task and all other trained parameters to a safetensors file, without the base.
 
-    The file also holds the method of every layer and a fingerprint of its frozen weight, so :func:`load_adapters` needs
-    the base model and the file only.
+    The file also contains the method of every layer and a fingerprint of its frozen weight, so :func:`load_adapters` needs
+    only the base model and the file.
 
     Args:
-        model: a model tuned by :func:`finetune`.
-        path: the file, which is replaced as a whole or not at all.
+        model: A model tuned by :func:`finetune`.
+        path: The file, which is replaced atomically.
 
     Raises:
-        ValueError: for a model without adapters, and for POET after a redraw, whose W₀ is no longer that of the base:
-            merge and save the model then.
+        ValueError: If the model has no adapters, or if POET was redrawn, because its W₀ then differs from the base. Merge
+            and save the model in this case.
 
     >>> import os, tempfile
     >>> net = hs.orthogonal.finetune(torch.nn.Linear(64, 64), block=8)
@@ -41,7 +41,9 @@ def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
     layers = {}
     for name, adapter in get_adapters(model).items():
         if adapter.change.redrawable and int(adapter.redraws):
-            raise ValueError(f"layer {name!r} was redrawn, so R alone is not what it learned: merge and save the model")
+            raise ValueError(
+                f"layer {name!r} was redrawn, so R is only a part of what it learned: merge and save the model"
+            )
         layers[name] = {
             "method": adapter.method.options(),
             "fingerprint": compute_fingerprint(model, name),
@@ -53,24 +55,24 @@ def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
 def load_adapters(
     model: nn.Module, path: str | os.PathLike[str], *, task: str = "default", check: bool = True
 ) -> nn.Module:
-    """Put the changes in a file on their base, or beside those of a tuned model under the name of another task.
+    """Load the changes in a file into their base model, or into a tuned model as another task.
 
-    On a plain model this is :func:`finetune` with the methods of the file. On a tuned one the layers must be the same
-    and ``task`` a new name; the others stay in use until :func:`use_task`. What else was trained, such as a classifier,
-    is copied into the model.
+    A plain model is tuned as by :func:`finetune` with the methods in the file. A tuned model must have the same tuned
+    layers, and ``task`` must be a new name; the active task does not change. Other trained parameters, such as those of a
+    classifier, are copied into the model.
 
     Args:
-        model: the model, changed in place.
-        path: a file written by :func:`save_adapters`.
-        task: the name that the changes get.
-        check: whether every frozen weight must be the one that the changes were learned on, bit for bit. A base in
-            another precision needs False.
+        model: The model, changed in place.
+        path: A file written by :func:`save_adapters`.
+        task: The name of the task of the loaded changes.
+        check: Whether every frozen weight must equal the one in training bit for bit. Pass False for a base in another
+            precision.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: for another kind of file, other layers or shapes, and another base.
+        ValueError: If the file is of another kind, if layers or shapes differ, or if the base differs.
 
     >>> import copy, tempfile
     >>> base, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
@@ -98,7 +100,7 @@ def load_adapters(
         if differing:
             raise ValueError(
                 f"{path} was learned on another base: {_format_names(set(differing))} differ; "
-                "load that base, or say check=False if the difference is meant"
+                "load that base, or pass check=False if the difference is intended"
             )
     methods = {name: TuningMethod(**layer["method"]) for name, layer in layers.items()}
     if not tuned_names:
@@ -109,7 +111,7 @@ def load_adapters(
         if task not in adapter.tasks:
             adapter.add_like(task, "identity", None)
         elif tuned_names:
-            raise ValueError(f"layer {name!r} has a task {task!r} already: choose another name for that of {path}")
+            raise ValueError(f"layer {name!r} has a task {task!r} already: pass another task name for {path}")
         if not tuned_names:
             adapter.active = task
             for other in [other for other in adapter.tasks if other != task]:
@@ -122,7 +124,7 @@ def load_adapters(
 
 
 def get_adapters(model: nn.Module) -> dict[str, Adapter]:
-    """Return the adapters of a tuned model by the names of their weights, or raise a ValueError if there are none."""
+    """Return the adapters of a tuned model by weight name; raise a ValueError if there are none."""
     adapters = {
         name: site.parametrization
         for name, site in require_rotated(model).items()
@@ -134,7 +136,7 @@ def get_adapters(model: nn.Module) -> dict[str, Adapter]:
 
 
 def compute_fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
-    """Return the SHA-256 of the frozen weight of this name, also of a plain model."""
+    """Return the SHA-256 hash of the frozen weight with this name, in a tuned or a plain model."""
     site = find_rotated(model).get(name)
     if site is not None and not is_quantized(site.module):
         return checksum(name, {"weight": get_fixed_weight(site.module, site.parameter)})
@@ -149,21 +151,21 @@ def compute_fingerprint(model: nn.Module, name: str, path: object = "the file") 
 
 
 def tune_layers(model: nn.Module, methods: dict[str, TuningMethod], train: list[str]) -> None:
-    """Tune layers by their methods, and let the parameters named in ``train`` be trained as usual."""
+    """Tune each layer by its method, and make the parameters named in ``train`` trainable."""
     plan = TuningPlan()
     for name, method in methods.items():
         layer = select_weights(model, method, [name], (), False, ())
         plan.weights[name] = layer.weights[name]
         plan.report.changed[name] = layer.report.changed[name]
         plan.report.skipped |= layer.report.skipped
-    plan.report.skipped = {name: why for name, why in plan.report.skipped.items() if name not in methods}
+    plan.report.skipped = {name: reason for name, reason in plan.report.skipped.items() if name not in methods}
     apply_plan(model, plan, methods, ())
     for name in train:
         model.get_parameter(name).requires_grad_(True)
 
 
 def list_trained(model: nn.Module) -> dict[str, Tensor]:
-    """Return what is trained beside the learned changes."""
+    """Return the trainable parameters except those of the learned changes."""
     rotations = {id(p) for adapter in get_adapters(model).values() for p in adapter.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad and id(p) not in rotations}
 
@@ -172,11 +174,11 @@ def _check_tensors(model: nn.Module, others: dict[str, Tensor], path: object) ->
     parameters = dict(model.named_parameters())
     for name, value in others.items():
         if name not in parameters or parameters[name].shape != value.shape:
-            has = tuple(parameters[name].shape) if name in parameters else "nothing of that name"
-            raise ValueError(f"{path} holds {name!r} of shape {tuple(value.shape)}, {type(model).__name__} has {has}")
+            shape = tuple(parameters[name].shape) if name in parameters else "no parameter of that name"
+            raise ValueError(f"{path} has {name!r} of shape {tuple(value.shape)}, {type(model).__name__} has {shape}")
     return others
 
 
 def _format_names(names: set[str]) -> str:
-    first = sorted(names)
-    return ", ".join(first[:4]) + (f" and {len(first) - 4} more" if len(first) > 4 else "")
+    ordered = sorted(names)
+    return ", ".join(ordered[:4]) + (f" and {len(ordered) - 4} more" if len(ordered) > 4 else "")

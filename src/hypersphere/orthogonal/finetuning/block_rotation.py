@@ -1,4 +1,4 @@
-"""Block-diagonal rotations by the Cayley transform, learned by the entries above the diagonal alone (OFT, COFT)."""
+"""Block-diagonal rotations by the Cayley transform of skew-symmetric generators (OFT, COFT, POET)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,49 +17,30 @@ if TYPE_CHECKING:
 class BlockRotation(Rotation):
     r"""R = Diag(R₁, …, R_k) with R_i = (I + A_i)(I − A_i)⁻¹ (OFT; Qiu et al., 2023), A_i skew-symmetric of size ``block``.
 
-    ``raw`` holds the n(n − 1)/2 entries of each A_i above its diagonal; zeros are the identity. With ``eps`` all A_i
-    together are shortened to ‖A‖_F ≤ ε/2 (COFT), so that ‖R − I‖_F ≤ 2‖A‖_F ≤ ε always holds.
-
-    Args:
-        parts: independent R.
-        n: size of each, a multiple of ``block``.
-        block: size of a block.
-        terms: None for the exact transform, or the even number of terms of its Neumann series (OFTv2).
-        eps: ε of COFT, or None.
-        like: a tensor whose device and precision, float32 at least, the parameters have.
+    ``raw`` holds the b(b − 1)/2 entries of each A_i above its diagonal, where b is the size of a block; zeros give the
+    identity. With ``eps`` (COFT) all A_i are scaled together to ‖A‖_F ≤ ε/2, so that ‖R − I‖_F ≤ 2‖A‖_F ≤ ε.
     """
 
-    def __init__(self, parts: int, n: int, block: int, terms: int | None, eps: float | None, like: Tensor):
-        super().__init__(parts, n)
-        assert n % block == 0
-        self.block, self.terms, self.eps = block, terms, eps
-        shape = (parts, n // block, block * (block - 1) // 2)
+    def __init__(
+        self, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None = None
+    ):
+        super().__init__(method, parts, n, like, generator)
+        self.block, self.terms, self.eps = method.choose_block(n)[0], method.terms, method.eps
+        self.entries = self.block * (self.block - 1) // 2
+        shape = (parts, n // self.block, self.entries)
         self.raw = nn.Parameter(torch.zeros(shape, dtype=upcast(like.dtype), device=like.device))
-
-    @classmethod
-    def create(
-        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
-    ) -> "BlockRotation":
-        """Return the identity in blocks that fit ``n``."""
-        return cls(parts, n, method.choose_block(n)[0], method.terms, method.eps, like)
 
     @property
     def cost(self) -> int:
         """The size of a block."""
         return self.block
 
-    @property
-    def entries(self) -> int:
-        """The entries of A_i above the diagonal."""
-        return self.block * (self.block - 1) // 2
-
     def get_generators(self) -> Float[Tensor, "parts blocks entries"]:
-        """Return the entries of the A_i above the diagonal, as they act, in float32 or better."""
+        """Return the entries of the A_i above the diagonal, after the scaling by ``eps``, in float32 or better."""
         raw = self.raw.to(upcast(self.raw.dtype))
         if self.eps is not None:
-            length = 2**0.5 * torch.linalg.vector_norm(
-                raw, dim=(-2, -1), keepdim=True
-            )  # ‖A‖_F counts every entry twice
+            # ‖A‖_F counts every entry twice.
+            length = 2**0.5 * torch.linalg.vector_norm(raw, dim=(-2, -1), keepdim=True)
             raw = raw * (self.eps / 2 / length.clamp_min(self.eps / 2))
         return raw
 
@@ -74,20 +55,15 @@ class BlockRotation(Rotation):
             return rotate_blocks(rows, r if transpose else r.mT)
 
     def rewind(self, t: float) -> None:
-        """Multiply the generators as they act by t; those of COFT may have been longer than ε allows."""
+        """Multiply the generators, after their scaling by ``eps``, by t."""
         with torch.no_grad():
             self.raw.copy_(t * self.get_generators())
 
-    def reset(self, generator: torch.Generator | None = None) -> None:
-        """Set the generators to zero."""
-        with torch.no_grad():
-            self.raw.zero_()
-
 
 class PermutedRotation(BlockRotation):
-    """A :class:`BlockRotation` of coordinates in a random order, drawn anew by every :meth:`reset` (POET; Qiu et al., 2025).
+    """A :class:`BlockRotation` of randomly ordered coordinates (POET; Qiu et al., 2025).
 
-    Blocks alone never mix coordinates of different blocks; with a new order after every merge all of them meet.
+    Every :meth:`reset` draws a new order. A fixed order never mixes coordinates of different blocks.
     """
 
     order: Tensor
@@ -95,23 +71,16 @@ class PermutedRotation(BlockRotation):
     redrawable = True
 
     def __init__(
-        self, parts: int, n: int, block: int, terms: int | None, like: Tensor, generator: torch.Generator | None = None
+        self, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None = None
     ):
-        super().__init__(parts, n, block, terms, None, like)
+        super().__init__(method, parts, n, like, generator)
         self.register_buffer("order", torch.arange(n, device=like.device).repeat(parts, 1))
         self.register_buffer("back", self.order.clone())
         self.reset(generator)
 
-    @classmethod
-    def create(
-        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
-    ) -> "PermutedRotation":
-        """Return the identity in blocks that fit ``n``, with a random order."""
-        return cls(parts, n, method.choose_block(n)[0], method.terms, like, generator)
-
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
         """Return R v or Rᵀ v for every row v."""
-        order, back = (o.unsqueeze(1).expand_as(rows) for o in (self.order, self.back))
+        order, back = (index.unsqueeze(1).expand_as(rows) for index in (self.order, self.back))
         return super().forward(rows.gather(-1, order), transpose).gather(-1, back)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
@@ -136,7 +105,7 @@ def skew_cayley(raw: Float[Tensor, "*batch entries"], n: int, terms: int | None 
 
 
 def rotate_blocks(rows: Float[Tensor, "parts m n"], r: Float[Tensor, "parts blocks b b"]) -> Float[Tensor, "parts m n"]:
-    """Multiply each run of b numbers of every row by its own matrix, in the matrices' precision; return the rows' dtype."""
+    """Multiply run k of b numbers of every row by matrix k, in the dtype of the matrices; return the dtype of the rows."""
     return _RotateBlocks.apply(rows, r)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -149,7 +118,11 @@ def expand_skew(raw: Float[Tensor, "*batch entries"], n: int) -> Float[Tensor, "
 
 
 class _SkewCayley(torch.autograd.Function):
-    """R = 2B − I with B = (I − A)⁻¹; with P = BᵀGBᵀ, which is half the gradient of A, that of raw is 2(P − Pᵀ) above."""
+    """R = (I + A)(I − A)⁻¹ = 2B − I with B = (I − A)⁻¹.
+
+    The backward pass computes the gradient of the entries of A above the diagonal from the gradient G of R. The gradient of
+    A is 2P with P = BᵀGBᵀ. An entry occurs in A as a_ij and as −a_ji, so its gradient is the entry of 2(P − Pᵀ).
+    """
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor, n: int) -> Tensor:
@@ -168,13 +141,16 @@ class _SkewCayley(torch.autograd.Function):
         n = inverse.shape[-1]
         with torch.autocast(gradient.device.type, enabled=False):
             product = (inverse.mT @ gradient) @ inverse.mT
-            whole = (product - product.mT).mul_(2)
+            skew = (product - product.mT).mul_(2)
             i, j = torch.triu_indices(n, n, 1, device=gradient.device)
-            return whole.flatten(-2).index_select(-1, i * n + j), None
+            return skew.flatten(-2).index_select(-1, i * n + j), None
 
 
 class _RotateBlocks(torch.autograd.Function):
-    """y_k = x_k M_k. Only x in its own dtype and M are kept; a widened copy of x exists during each pass only."""
+    """y_k = x_k M_k for every run k of columns, with the gradients G_k M_kᵀ of x_k and x_kᵀ G_k of M_k.
+
+    Only x in its original dtype and M are saved. The copy of x in the dtype of M exists only during each pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, r: Tensor) -> Tensor:
@@ -186,19 +162,19 @@ class _RotateBlocks(torch.autograd.Function):
         refuse_second_order()
         rows, r = ctx.saved_tensors
         with torch.autocast(gradient.device.type, enabled=False):
-            first = _multiply_runs(gradient, r.mT) if ctx.needs_input_grad[0] else None
-            second = multiply_blocks(rows, gradient, r) if ctx.needs_input_grad[1] else None
-        return first, second
+            d_rows = _multiply_runs(gradient, r.mT) if ctx.needs_input_grad[0] else None
+            d_r = multiply_blocks(rows, gradient, r) if ctx.needs_input_grad[1] else None
+        return d_rows, d_r
 
 
 def multiply_blocks(left: Tensor, right: Tensor, like: Tensor) -> Tensor:
-    """Return left_kᵀ right_k for every run k of columns, in the shape and precision of the matrices ``like``."""
+    """Return left_kᵀ right_k for every run k of columns, in the shape and the dtype of the matrices ``like``."""
     return _view_runs(left, like).mT @ _view_runs(right, like)
 
 
 def _multiply_runs(rows: Tensor, r: Tensor) -> Tensor:
-    """Multiply each run by its matrix and write it where it belongs: a product of its own shape would have to be copied."""
-    if torch.compiler.is_compiling():  # the compiler fuses the copy, and does not trace products into a view
+    """Multiply each run by its matrix. The products are written into views of the result, which saves a copy."""
+    if torch.compiler.is_compiling():  # the compiler fuses the copy and cannot trace products into a view
         return (_view_runs(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
     wide = rows.to(r.dtype)
     result = torch.empty(rows.shape, dtype=r.dtype, device=r.device)
@@ -208,5 +184,5 @@ def _multiply_runs(rows: Tensor, r: Tensor) -> Tensor:
 
 
 def _view_runs(rows: Tensor, r: Tensor) -> Tensor:
-    """View ``(parts, m, blocks·b)`` as ``(parts, blocks, m, b)``, without a copy where the precision is right already."""
+    """Return ``(parts, m, blocks·b)`` as ``(parts, blocks, m, b)`` in the dtype of ``r``, without a copy if it has that dtype."""
     return rows.to(r.dtype).unflatten(-1, r.shape[1:3]).transpose(1, 2)

@@ -34,47 +34,47 @@ def finetune(
 ) -> nn.Module:
     r"""Let every layer of a pretrained model learn a small change of its frozen weight W₀, usually W = W₀Rᵀ, in place.
 
-    The change is zero at the start, so the model first computes exactly what it did. Everything is frozen except the
-    changes, the classifier and the modules that ``train`` names. Create the optimizer afterwards from the parameters
-    that require gradients. :func:`merge` multiplies the rotations in, or removes them with ``undo=True``;
-    :func:`save_adapters` stores them alone; :func:`add_task` and :func:`use_task` keep several.
+    The change is initially zero, so the outputs of the model do not change. Everything is frozen except the changes, the
+    classifier and the modules that ``train`` selects. Create the optimizer afterwards from the parameters that require
+    gradients. :func:`merge` multiplies the rotations into the weights, or removes them with ``undo=True``.
+    :func:`save_adapters` stores only the changes. :func:`add_task` and :func:`use_task` manage several changes of one model.
 
     Supported layers are Linear, Conv1d to Conv3d with any kernel, stride and groups, the Conv1D of transformers, the
     fused or separate projections of ``nn.MultiheadAttention``, and linear layers with 8-bit or 4-bit weights. A plain linear
-    layer rotates its inputs where that is cheaper; ``layer.weight`` is the effective weight in any case.
+    layer rotates its inputs if that is cheaper; ``layer.weight`` is the effective weight in any case.
 
-    :func:`~hypersphere.neurons.get_change_report` tells which layers were changed, which were skipped and why;
-    :func:`plan_finetune` tells it beforehand. Matrices that cannot be tuned cause a ``UserWarning`` unless they are named
-    in ``skip`` or ``train``.
+    :func:`~hypersphere.neurons.get_change_report` lists the changed layers and the skipped layers with the reason;
+    :func:`plan_finetune` lists them in advance. Matrices that cannot be tuned cause a ``UserWarning`` unless ``skip`` or
+    ``train`` selects them.
 
     Args:
-        model: a pretrained network.
+        model: A pretrained network.
         method: ``"oft"``: R block-diagonal by the Cayley transform (Qiu et al., 2023); ``"coft"``: the same with
             ‖R − I‖ ≤ ``eps``; ``"boft"``: ``factors`` butterfly factors (Liu et al., 2024); ``"hra"``: ``rank``
             reflections (Yuan et al., 2024); ``"poet"``: rotations on both sides of W₀ between random permutations
-            (Qiu et al., 2025), which :func:`redraw_every` draws anew; ``"lora"``: W₀ + (α/r)BA (Hu et al., 2021);
+            (Qiu et al., 2025), see :func:`redraw_every`; ``"lora"``: W₀ + (α/r)BA (Hu et al., 2021);
             ``"nora"``: the same with normalized columns of A (Kang et al., 2026); ``"dora"``: the same with learned
             lengths of the neurons (Liu et al., 2024); or a :class:`TuningMethod`.
-        block: size of a block. A layer whose size it does not divide gets the largest smaller divisor.
+        block: Size of a block. If it does not divide the size of a layer, the largest smaller divisor is used.
         terms: None for the exact Cayley transform, or an even number of terms of its Neumann series (OFTv2).
-        eps: largest ‖R − I‖ of COFT; None is 6·10⁻⁵, the value of the authors' code.
-        factors: number of butterfly factors of BOFT; None is 2.
-        rank: number of reflections of HRA, or the rank of a low-rank change; None is 8.
+        eps: Largest ‖R − I‖ of COFT; None is 6·10⁻⁵, the value of the authors' code.
+        factors: Number of butterfly factors of BOFT; None is 2.
+        rank: Number of reflections of HRA, or the rank of a low-rank change; None is 8.
         alpha: α of the scale α/r of a low-rank change; None is the rank, so that the scale is 1.
-        lengths: whether OFT, BOFT or HRA also learn a factor for the length of each neuron.
-        only: layers to tune: names or patterns, types, modules or predicates ``(name, module) → bool``, one or several.
+        lengths: Whether OFT, BOFT or HRA also learn a factor for the length of each neuron.
+        only: Layers to tune: names or patterns, types, modules or predicates ``(name, module) → bool``, one or several.
             None means all.
-        skip: layers to leave frozen, selected in the same ways.
-        classifier: the layer that is trained as usual, by name or as a module; False if there is none. By default it is
+        skip: Layers that stay frozen, selected in the same ways.
+        classifier: The layer that is trained as usual, by name or as a module; False if there is none. By default it is
             the last margin head, otherwise the last Linear layer unless that is the model.
-        train: further modules that are trained as usual, with all modules inside them, selected in the same ways.
-        generator: random generator for HRA, POET and low-rank changes.
+        train: Further modules that are trained as usual, with all modules inside them, selected in the same ways.
+        generator: Random generator for HRA, POET and low-rank changes.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if no layer is selected, or if a layer that ``only`` names cannot be tuned (tied, computed or of an
+        ValueError: If no layer is selected, or if a layer that ``only`` names cannot be tuned (tied, computed or of an
             unknown kind).
 
     >>> net, x = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 3)), torch.ones(1, 64)
@@ -95,21 +95,23 @@ def finetune(
         raise ValueError(f"{type(model).__name__} has no layer to fine-tune:\n{report}")
     if report.unsupported:
         reasons = "; ".join(f"{name}: {report.skipped[name]}" for name in report.unsupported)
-        warnings.warn(f"frozen, without R ({reasons}); name them in skip or train to say so", stacklevel=2)
+        warnings.warn(
+            f"layers frozen without R ({reasons}); name them in skip or train to silence this warning", stacklevel=2
+        )
     apply_plan(model, plan, dict.fromkeys(plan.weights, tuning), train, generator)
     return model
 
 
 def as_method(method: TuningName | TuningMethod, **options: float | bool | None) -> TuningMethod:
     """Return a method from its name and options; a :class:`TuningMethod` takes no further options."""
-    given = {key: value for key, value in options.items() if value is not None}
+    options = {key: value for key, value in options.items() if value is not None}
     if isinstance(method, TuningMethod):
-        if given.pop("block") != 32 or given:
+        if options.pop("block") != 32 or options:
             raise ValueError(
-                "block, terms, eps, factors, rank, alpha and lengths must be given to the TuningMethod, not beside it"
+                "pass block, terms, eps, factors, rank, alpha and lengths to the TuningMethod instead of finetune"
             )
         return method
-    return TuningMethod(method, **given)  # type: ignore[arg-type]
+    return TuningMethod(method, **options)  # type: ignore[arg-type]
 
 
 def apply_plan(
@@ -129,12 +131,13 @@ def apply_plan(
             attach(tuned.module, adapter)
         else:
             weight: Tensor = getattr(tuned.module, tuned.parameter)
-            # a parameter rather than a buffer: data-parallel training would send buffers around at every step
+            # A parameter, because data-parallel training would broadcast a buffer at every step.
             register(tuned.module, tuned.parameter, nn.Parameter(weight.detach(), requires_grad=False), adapter)
     trained = [model.get_submodule(plan.classifier)] if plan.classifier else []
     freeze(model, rotations, [*as_selectors(train), *trained])
-    added = (name for name, p in model.named_parameters() if name not in old_names and p.requires_grad)
-    plan.report.new_parameters = list(added)
+    plan.report.new_parameters = [
+        name for name, p in model.named_parameters() if name not in old_names and p.requires_grad
+    ]
     attach_change_report(model, plan.report)
 
 

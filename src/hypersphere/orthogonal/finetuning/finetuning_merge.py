@@ -1,4 +1,4 @@
-"""Merging of several fine-tunings of one base: rotations are averaged in the Cayley algebra, residuals entry by entry (OrthoMerge)."""
+"""Merging of several fine-tunings of one base model: averages of rotations in the Cayley algebra and of residuals (OrthoMerge)."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ class FinetuningSplit(NamedTuple):
     """A fine-tuned weight as a rotation of the frozen rows and a residual: W = W₀Rᵀ + E, in float64.
 
     Attributes:
-        rotation: R for each part.
-        residual: E, rows of the parts.
+        rotation: R of each part.
+        residual: E, the rows of each part.
 
     >>> net = torch.nn.Linear(3, 5)
     >>> split = split_finetuning(net, net.state_dict())["weight"]
@@ -37,19 +37,19 @@ class FinetuningSplit(NamedTuple):
 def split_finetuning(base: nn.Module, tuned: Tuned) -> dict[str, FinetuningSplit]:
     r"""Split any fine-tuning of a model into the rotation of each layer's neurons and a residual.
 
-    R is the rotation that brings the neurons of the base nearest to the tuned ones, the solution of the orthogonal
-    Procrustes problem min ‖W₀Rᵀ − W‖ with det R = 1. Directions that the neurons do not determine, because there are
-    fewer neurons than numbers, stay as they are. Use it to see how much of a fine-tuning is a rotation.
+    R is the rotation that brings the neurons of the base closest to the tuned neurons, the solution of the orthogonal
+    Procrustes problem min ‖W₀Rᵀ − W‖ with det R = 1. If there are fewer neurons than numbers, R is the identity on the
+    directions that the neurons do not determine. Use it to measure how much of a fine-tuning is a rotation.
 
     Args:
-        base: the model before.
-        tuned: the model afterwards, or its ``state_dict``.
+        base: The model before fine-tuning.
+        tuned: The model after fine-tuning, or its ``state_dict``.
 
     Returns:
-        The split of every weight of neurons, by the name of the parameter.
+        The split of every weight of neurons by parameter name.
 
     Raises:
-        ValueError: if the model has a weight that is computed or quantized, or if names and shapes differ.
+        ValueError: If the model has a weight that is computed or quantized, or if names or shapes differ.
 
     >>> base = torch.nn.Linear(3, 5, bias=False).double()
     >>> r = torch.linalg.matrix_exp(torch.tensor([[0, -0.5, 0], [0.5, 0, 0], [0, 0, 0]]).double())
@@ -66,24 +66,24 @@ def split_finetuning(base: nn.Module, tuned: Tuned) -> dict[str, FinetuningSplit
 
 @torch.no_grad()
 def merge_finetunings(base: nn.Module, tuned: Sequence[Tuned], *, residual: float = 1.0) -> nn.Module:
-    r"""Return one model from several fine-tunings of the same base, each part merged in its own geometry (OrthoMerge).
+    r"""Merge several fine-tunings of the same base into one model (OrthoMerge; Yang et al., 2026).
 
     Every tuned weight is split by :func:`split_finetuning`. The rotations are averaged in the Cayley algebra,
-    A = (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i with A_i = (R_i − I)(R_i + I)⁻¹, and the residuals as numbers: W = W₀Rᵀ + λ·ΣE_i/T. Biases,
-    norms and embeddings take the mean of their changes (Yang et al., 2026). Use it for models that were tuned elsewhere, in
-    any way; tasks of :func:`finetune` are averaged by :func:`average_tasks` without an SVD.
+    A = (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i with A_i = (R_i − I)(R_i + I)⁻¹. The residuals are averaged entry by entry:
+    W = W₀Rᵀ + λ·ΣE_i/T. Biases, norms and embeddings get the mean of their changes. Use it for models that were tuned by any
+    method; for tasks of :func:`finetune` use :func:`average_tasks`, which needs no SVD.
 
     Args:
-        base: the model before, which is not changed.
-        tuned: two or more models or ``state_dict``.
-        residual: λ; 0 keeps the rotations only.
+        base: The model before fine-tuning, which is not changed.
+        tuned: Two or more models or their ``state_dict``.
+        residual: λ; 0 discards the residuals.
 
     Returns:
         A new model.
 
     Raises:
-        ValueError: for fewer than two fine-tunings, a weight that is computed or quantized, other names or shapes, and a
-            rotation by 180°, which the Cayley transform does not reach.
+        ValueError: If there are fewer than two fine-tunings, if a weight is computed or quantized, if names or shapes
+            differ, or if a weight is rotated by 180°, which the Cayley transform does not reach.
 
     >>> base = torch.nn.Linear(3, 5)
     >>> again = merge_finetunings(base, [base, base])
@@ -91,9 +91,9 @@ def merge_finetunings(base: nn.Module, tuned: Sequence[Tuned], *, residual: floa
     True
     """
     if len(tuned) < 2:
-        raise ValueError(f"tuned must hold two or more fine-tunings, got {len(tuned)}")
+        raise ValueError(f"tuned must have two or more fine-tunings, got {len(tuned)}")
     weights, merged = _find_weights(base), copy.deepcopy(base)
-    states = [_get_state(base, each) for each in tuned]
+    states = [_get_state(base, model) for model in tuned]
     result = merged.state_dict()
     for name, start in base.state_dict().items():
         if name in weights:
@@ -107,7 +107,7 @@ def merge_finetunings(base: nn.Module, tuned: Sequence[Tuned], *, residual: floa
         elif start.is_floating_point():
             value = start + torch.stack([state[name].to(start) - start for state in states]).mean(0)
         else:
-            continue  # counters stay those of the base
+            continue  # counters keep the values of the base
         result[name].copy_(value)
     return merged
 
@@ -118,11 +118,12 @@ def _split_weight(rows: Tensor, tuned: Tensor) -> FinetuningSplit:
 
 
 def _find_rotation(rows: Float[Tensor, "m n"], tuned: Float[Tensor, "m n"]) -> Float[Tensor, "n n"]:
-    """Return the rotation R that minimizes ‖W₀Rᵀ − W‖, and of all that do the one nearest to the identity.
+    """Return the rotation R that minimizes ‖W₀Rᵀ − W‖; if there are several, the one closest to the identity.
 
-    With WᵀW₀ = UΣVᵀ the minimum is at U₁V₁ᵀ + U₂QV₂ᵀ, where U₂ and V₂ belong to Σ = 0 and Q is free. The trace, and with it
-    the nearness to I, is largest for the orthogonal factor of U₂ᵀV₂. A determinant of −1 is corrected in the direction that
-    costs least: inside Q if it can be, else in that of the smallest singular value.
+    With WᵀW₀ = UΣVᵀ the minimizers are U₁V₁ᵀ + U₂QV₂ᵀ, where U₂ and V₂ belong to Σ = 0 and Q is any orthogonal matrix. The
+    one with the largest trace is closest to I; its Q is the orthogonal factor of U₂ᵀV₂. If the determinant is −1, the sign of
+    the direction that increases the error least is flipped: one inside Q if Q exists, otherwise that of the smallest
+    singular value.
     """
     u, sigma, vh = torch.linalg.svd(tuned.mT @ rows)
     n = len(sigma)
@@ -142,7 +143,7 @@ def _find_generator(r: Float[Tensor, "parts n n"], name: str) -> Float[Tensor, "
     """Return A = (R − I)(R + I)⁻¹, the skew-symmetric matrix whose Cayley transform is R."""
     eye = torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)
     if bool((torch.linalg.svdvals(r + eye)[..., -1] < 1e-6).any()):
-        raise ValueError(f"{name!r} is rotated by 180° in some direction, which has no place in the Cayley algebra")
+        raise ValueError(f"{name!r} is rotated by 180° in some plane, which no Cayley transform represents")
     a = torch.linalg.solve(r + eye, r - eye, left=False)
     return (a - a.mT) / 2
 
@@ -150,22 +151,22 @@ def _find_generator(r: Float[Tensor, "parts n n"], name: str) -> Float[Tensor, "
 def _find_weights(base: nn.Module) -> dict[str, TunedWeight]:
     """Return the weights of neurons by the names of their parameters."""
     names = {id(p): name for name, p in base.named_parameters()}
-    found = {}
+    weights = {}
     for label, held in neuron_weights(base)[0].items():
         stored = held.stored()
         if stored is None or id(stored) not in names:
             raise ValueError(f"the weight of {label!r} is computed: merge(model) first")
-        found[names[id(stored)]] = describe_weight(label, held)
-    return found
+        weights[names[id(stored)]] = describe_weight(label, held)
+    return weights
 
 
 def _get_state(base: nn.Module, tuned: Tuned) -> Mapping[str, Tensor]:
     state = tuned.state_dict() if isinstance(tuned, nn.Module) else tuned
     for name, value in base.state_dict().items():
         if name not in state or state[name].shape != value.shape:
-            given_shape = tuple(state[name].shape) if name in state else "nothing of that name"
+            tuned_shape = tuple(state[name].shape) if name in state else "no tensor of that name"
             raise ValueError(
-                f"{name!r} has shape {tuple(value.shape)} in the base, and the fine-tuning has {given_shape}"
+                f"{name!r} has shape {tuple(value.shape)} in the base, and the fine-tuning has {tuned_shape}"
             )
     return state
 

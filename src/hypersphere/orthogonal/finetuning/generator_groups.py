@@ -1,4 +1,4 @@
-"""Parameter groups for fine-tuning in which one learning rate suits all block sizes."""
+"""Parameter groups for fine-tuning whose learning rates are scaled by the size of the generators."""
 
 from typing import Any
 
@@ -9,21 +9,22 @@ from .adapter import Adapter
 
 
 def group_finetuned(model: nn.Module, lr: float, *, scale: bool = True) -> list[dict[str, Any]]:
-    """Return the trainable parameters of a tuned model as parameter groups, with scaled rates for generators.
+    """Return the trainable parameters of a tuned model as parameter groups, with scaled learning rates for generators.
 
-    A step of Adam changes every entry of a skew-symmetric generator by about the rate, so the rotation turns by about
-    rate · √(number of entries). Dividing the rate by that root makes one rate suit every block size.
+    A step of Adam changes every entry of a skew-symmetric generator by about the learning rate, so the angle of the
+    rotation changes by about the learning rate times √(number of entries). Dividing by this root makes one learning rate
+    suitable for every block size.
 
     Args:
-        model: a model tuned by :func:`finetune`.
-        lr: the learning rate of a generator with one entry, and of everything that is no generator.
-        scale: whether to divide the rate of a generator with b(b − 1)/2 entries by the root of that number.
+        model: A model tuned by :func:`finetune`.
+        lr: The learning rate of a generator with one entry, and of all other parameters.
+        scale: Whether to divide the learning rate of a generator with b(b − 1)/2 entries by the root of that number.
 
     Returns:
-        Parameter groups for any optimizer, one for each rate.
+        Parameter groups for any optimizer, one for each learning rate.
 
     Raises:
-        ValueError: if ``lr`` is negative.
+        ValueError: If ``lr`` is negative.
 
     >>> from hypersphere.orthogonal import finetune
     >>> net = finetune(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 2)), block=8)
@@ -41,7 +42,7 @@ def group_finetuned(model: nn.Module, lr: float, *, scale: bool = True) -> list[
 
 
 def find_rate_factors(model: nn.Module) -> dict[int, float]:
-    """Return the factor of the learning rate by the id of the parameter: 1/√(entries of a generator), 1 for the others."""
+    """Return the factor of the learning rate by the id of the parameter: 1/√(entries) for a generator, otherwise 1."""
     parametrizations = [site.parametrization for site in find_rotated(model).values()]
     tasks = [task for adapter in parametrizations if isinstance(adapter, Adapter) for task in adapter.tasks.values()]
     return {id(parameter): factor for task in tasks for parameter, factor in task.list_rate_factors()}  # type: ignore[union-attr, operator]

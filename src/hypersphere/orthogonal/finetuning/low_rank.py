@@ -17,55 +17,41 @@ if TYPE_CHECKING:
 
 
 class LowRank(WeightChange):
-    r"""W = W₀ + (α/r) B A with A of r rows and B of r columns (LoRA; Hu et al., arXiv:2106.09685).
+    r"""W = W₀ + (α/r) B A, where A has r rows and B has r columns (LoRA; Hu et al., arXiv:2106.09685).
 
-    A starts uniform in a box as wide as that of a new Linear layer, B at zero, as in the authors' code.
-
-    Args:
-        layout: how the neurons lie.
-        rank: r.
-        alpha: α.
-        like: a tensor whose device and precision, float32 at least, the parameters have.
-        generator: draws A.
+    As in the authors' code, A is initialized like the weight of a new Linear layer, and B with zero.
     """
 
     def __init__(
-        self, layout: WeightLayout, rank: int, alpha: float, like: Tensor, generator: torch.Generator | None = None
-    ):
-        super().__init__()
-        self.rank, self.scale = rank, alpha / rank
-        parts, m, n = layout.parts, layout.neurons // layout.parts, layout.numbers
-        dtype, device = upcast(like.dtype), like.device
-        self.down = nn.Parameter(torch.empty(parts, rank, n, dtype=dtype, device=device))
-        self.up = nn.Parameter(torch.empty(parts, m, rank, dtype=dtype, device=device))
-        LowRank.reset(self, generator)
-
-    @classmethod
-    def create(
-        cls,
+        self,
         method: "TuningMethod",
         layout: WeightLayout,
         rows: Tensor | None,
         like: Tensor,
-        generator: torch.Generator | None,
-    ) -> "LowRank":
-        """Return a change that is zero."""
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__(method, layout, rows, like, generator)
         assert method.rank is not None
-        alpha = method.rank if method.alpha is None else method.alpha
-        return cls(layout, method.rank, alpha, like, generator)
+        self.rank = method.rank
+        self.scale = (method.rank if method.alpha is None else method.alpha) / method.rank
+        parts, m, n = layout.parts, layout.neurons // layout.parts, layout.numbers
+        dtype, device = upcast(like.dtype), like.device
+        self.down = nn.Parameter(torch.empty(parts, self.rank, n, dtype=dtype, device=device))
+        self.up = nn.Parameter(torch.empty(parts, m, self.rank, dtype=dtype, device=device))
+        LowRank.reset(self, generator)  # subclasses reset parameters that do not exist yet
 
     @classmethod
     def describe(cls, method: "TuningMethod", numbers: int) -> str:
-        """Name the rank."""
+        """Describe the rank."""
         return f"rank {method.rank}"
 
     @property
     def cost(self) -> float:
-        """The products for each sample."""
+        """The number of products per sample."""
         return self.rank * (self.down.shape[-1] + self.up.shape[0] * self.up.shape[1])
 
     def get_down(self) -> Float[Tensor, "parts r n"]:
-        """Return A as it acts."""
+        """Return the matrix that is multiplied by B, here A."""
         return self.down
 
     def forward(self, rows: Float[Tensor, "parts m n"]) -> Float[Tensor, "parts m n"]:
@@ -73,7 +59,7 @@ class LowRank(WeightChange):
         return rows + self.scale * (self.up @ self.get_down()).to(rows.dtype)
 
     def compute_around(self, x: Tensor, base: Callable[[Tensor], Tensor], bias: Tensor | None) -> Tensor:
-        """Return the outputs of a frozen layer and (α/r) B(Ax)."""
+        """Return the outputs of the frozen layer plus (α/r) B(Ax)."""
         y = base(x)
         with torch.autocast(x.device.type, enabled=False):
             down, up = self.get_down()[0], self.up[0]
@@ -81,7 +67,7 @@ class LowRank(WeightChange):
             return y + (self.scale * change).to(y.dtype)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Draw A anew and set B to zero."""
+        """Draw A again and set B to zero."""
         with torch.no_grad():
             bound = 1 / math.sqrt(self.down.shape[-1])
             self.down.uniform_(-bound, bound, generator=generator)
@@ -93,7 +79,7 @@ class LowRank(WeightChange):
             self.up.mul_(t)
 
     def count(self, freedom: bool) -> int:
-        """Count the entries of A and B, or the dimension r(m + n − r) of the set of matrices of rank r."""
+        """Count the entries of A and B, or return the dimension r(m + n − r) of the set of matrices of rank r."""
         (parts, m, r), n = self.up.shape, self.down.shape[-1]
         return parts * r * (m + n - r) if freedom else self.up.numel() + self.down.numel()
 
@@ -103,9 +89,9 @@ class LowRank(WeightChange):
 
 
 class NormalizedLowRank(LowRank):
-    r"""W = W₀ + (α/r) B Â with the columns of Â, vectors of r numbers, of unit length (NoRA; Kang et al., arXiv:2608.31036).
+    r"""W = W₀ + (α/r) B Â, where Â has the columns of A, scaled to unit length (NoRA; Kang et al., arXiv:2608.31036).
 
-    Every input number then enters the product with the same strength, whatever A has become.
+    Every input then has the same weight in the product for any A.
     """
 
     def get_down(self) -> Float[Tensor, "parts r n"]:
@@ -116,74 +102,57 @@ class NormalizedLowRank(LowRank):
 class Decomposed(LowRank):
     r"""W = m·(W₀ + (α/r) B A)/‖W₀ + (α/r) B A‖, row by row, with learned lengths m (DoRA; Liu et al., arXiv:2402.09353).
 
-    The gradient is that of the whole formula. The authors, and peft, treat the norm in the denominator as a constant in the
+    The gradient is that of the whole formula. The authors and peft treat the norm in the denominator as a constant in the
     backward pass, which takes less memory.
     """
 
+    start: Tensor
+
     def __init__(
         self,
+        method: "TuningMethod",
         layout: WeightLayout,
-        rank: int,
-        alpha: float,
+        rows: Tensor | None,
         like: Tensor,
         generator: torch.Generator | None = None,
-        rows: Float[Tensor, "m n"] | None = None,
     ):
-        super().__init__(layout, rank, alpha, like, generator)
+        super().__init__(method, layout, rows, like, generator)
         assert rows is not None
         lengths = torch.linalg.vector_norm(rows.detach().to(self.up.dtype), dim=-1, keepdim=True)
         lengths = lengths.unflatten(0, (layout.parts, -1))
         self.register_buffer("start", lengths.clone(), persistent=False)
         self.lengths = nn.Parameter(lengths)
 
-    start: Tensor
-
-    @classmethod
-    def create(
-        cls,
-        method: "TuningMethod",
-        layout: WeightLayout,
-        rows: Tensor | None,
-        like: Tensor,
-        generator: torch.Generator | None,
-    ) -> "Decomposed":
-        """Return a change that is zero, with the lengths of the frozen rows."""
-        assert method.rank is not None
-        alpha = method.rank if method.alpha is None else method.alpha
-        return cls(layout, method.rank, alpha, like, generator, rows)
-
     @classmethod
     def explain_quantized(cls, method: "TuningMethod") -> str | None:
         """Return why a quantized weight cannot be tuned."""
-        return (
-            "DoRA divides by the lengths of the changed neurons, which need the whole weight, and this one is quantized"
-        )
+        return "DoRA divides by the lengths of the changed neurons, which a quantized weight does not provide"
 
     @property
     def cost(self) -> float:
-        """Infinite: the weight is always formed, because its rows are divided by their lengths."""
+        """Infinity, because the rows are divided by their lengths, so the weight is always formed."""
         return math.inf
 
     def forward(self, rows: Float[Tensor, "parts m n"]) -> Float[Tensor, "parts m n"]:
         """Return the changed rows with the learned lengths; a zero row stays zero."""
         changed = super().forward(rows)
         norms = torch.linalg.vector_norm(changed, dim=-1, keepdim=True)
-        empty = norms == 0
-        ratio = self.lengths.to(changed.dtype) / torch.where(empty, 1, norms)
-        return changed * torch.where(empty, 1, ratio)
+        is_zero = norms == 0
+        ratio = self.lengths.to(changed.dtype) / torch.where(is_zero, 1, norms)
+        return changed * torch.where(is_zero, 1, ratio)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Draw A anew, set B to zero and the lengths to those of the frozen rows."""
+        """Draw A again, set B to zero and the lengths to those of the frozen rows."""
         super().reset(generator)
         with torch.no_grad():
             self.lengths.copy_(self.start)
 
     def rewind(self, t: float) -> None:
-        """Multiply B by t, and move the lengths to the share t of the way from those of the frozen rows."""
+        """Multiply B, and the differences of the lengths from those of the frozen rows, by t."""
         super().rewind(t)
         with torch.no_grad():
             self.lengths.copy_(self.start + t * (self.lengths - self.start))
 
     def count(self, freedom: bool) -> int:
-        """Count the entries of A, B and m, or an upper bound on the dimension of the set of changed weights."""
+        """Count the entries of A, B and m, or return an upper bound on the dimension of the set of changed weights."""
         return super().count(freedom) + self.lengths.numel()

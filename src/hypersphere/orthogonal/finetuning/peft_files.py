@@ -1,4 +1,4 @@
-"""Adapters in the file format of peft: a folder with ``adapter_config.json`` and ``adapter_model.safetensors``."""
+"""Adapters in peft's file format: a folder with ``adapter_config.json`` and ``adapter_model.safetensors``."""
 
 import json
 import os
@@ -24,21 +24,21 @@ MAX_CONFIG_BYTES = 2**20
 
 
 def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Write the learned changes of the task in use as an adapter that peft loads.
+    """Write the learned changes of the active task as an adapter that peft can load.
 
-    OFT and COFT become OFT, BOFT and HRA themselves, LoRA, NoRA and DoRA become LoRA. Modules that were trained as usual,
-    such as the classifier, go along under ``modules_to_save``. Load it with ``peft.PeftModel.from_pretrained(base, folder)``.
-    Use it to hand a model to somebody who works with peft; for files of this library :func:`save_adapters` also checks
+    OFT and COFT are written as OFT, LoRA, NoRA and DoRA as LoRA, and BOFT and HRA under their own names. Modules that were
+    trained as usual, such as the classifier, are saved as ``modules_to_save``. Load the adapter with
+    ``peft.PeftModel.from_pretrained(base, folder)``. Within this library use :func:`save_adapters`, which also identifies
     the base.
 
     Args:
-        model: a model tuned by :func:`finetune`, in one method for all layers.
-        folder: the folder, which is created if necessary.
+        model: A model tuned by :func:`finetune`, with one method for all layers.
+        folder: The folder, which is created if necessary.
 
     Raises:
-        ValueError: where peft computes something else or has no such adapter: POET, several methods in one model, learned
-            lengths outside BOFT, more than two butterfly factors, different block sizes, OFT on kernels larger than 1,
-            grouped convolutions, non-square kernels, and layers other than Linear and Conv2d.
+        ValueError: If peft has no such adapter or computes something else: POET, several methods in one model, learned
+            lengths with a method other than BOFT, more than two butterfly factors, different block sizes, OFT on kernels
+            larger than 1, grouped convolutions, non-square kernels, and layers other than Linear and Conv2d.
 
     >>> import os, tempfile
     >>> net = hs.orthogonal.finetune(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 3)), block=8)
@@ -50,7 +50,7 @@ def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     adapters = get_adapters(model)
     methods = {adapter.method for adapter in adapters.values()}
     if len(methods) > 1:
-        raise ValueError(f"peft has one method for all layers, and here are {len(methods)}")
+        raise ValueError(f"peft has one method for all layers, but the model has {len(methods)}")
     name = next(iter(methods)).name
     if name not in WRITTEN_AS:
         raise ValueError(f"peft has no adapter for {name!r}: merge the model and save it as a whole")
@@ -64,7 +64,7 @@ def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     trained = list_trained(model)
     saved = sorted({parameter.rpartition(".")[0] for parameter in trained})
     if not all(saved):
-        raise ValueError("a parameter of the model itself is trained, and peft saves modules only")
+        raise ValueError("peft can only save parameters of submodules, but a parameter of the model itself is trained")
     for parameter, value in trained.items():
         tensors[PREFIX + parameter] = value.contiguous().clone()
     config = {
@@ -73,7 +73,9 @@ def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         "task_type": None,
         "inference_mode": True,
         "bias": "none",
-        "target_modules": "|".join(re.escape(layer) for layer in adapters),  # peft matches a text as a whole
+        "target_modules": "|".join(
+            re.escape(layer) for layer in adapters
+        ),  # a regular expression that peft matches with the whole name
         "modules_to_save": saved or None,
         **peft_format.configure(adapters),
     }
@@ -85,22 +87,22 @@ def save_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
 
 def load_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
-    """Tune a plain model with an adapter that peft saved: OFT, BOFT, HRA, LoRA or DoRA.
+    """Tune a plain model with an adapter saved by peft: OFT, BOFT, HRA, LoRA or DoRA.
 
-    Only safetensors and JSON are read, so the folder cannot run code. peft's files do not say which base they belong to, so
-    that is not checked. Afterwards the model is as if tuned by :func:`finetune`: train on, :func:`merge` or
-    :func:`rewind`. Dropout of the adapter is not continued.
+    Only safetensors and JSON are read, so the files cannot run code. peft's files do not identify the base, so it is not
+    checked. The model is then the same as one tuned by :func:`finetune`: continue the training, :func:`merge` or
+    :func:`rewind` it. Dropout of the adapter is ignored.
 
     Args:
-        model: the plain base model, changed in place.
-        folder: the folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
+        model: The plain base model, changed in place.
+        folder: The folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if files are missing or damaged, for another kind of adapter, for settings and layers for which peft
-            computes something that this library does not (the reason is named), and if names or shapes do not fit.
+        ValueError: If files are missing or damaged, if the kind of adapter, a setting or a layer is not supported, or if
+            names or shapes do not match. The message gives the reason.
 
     >>> import tempfile
     >>> base, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
@@ -117,7 +119,7 @@ def load_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Mo
     config, tensors = _read_config(source), _read_tensors(source)
     kind = config.get("peft_type")
     if kind not in FORMATS:
-        raise ValueError(f"{source} holds an adapter of the kind {kind!r}; {', '.join(FORMATS)} can be read")
+        raise ValueError(f"{source} has an adapter of the kind {kind!r}; supported are {', '.join(FORMATS)}")
     peft_format = FORMATS[kind]
     peft_format.refuse_settings(config)
     if any(isinstance(site.parametrization, Adapter) for site in find_rotated(model).values()):
@@ -142,7 +144,7 @@ def load_peft_adapter(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Mo
 def _sort_tensors(
     tensors: Mapping[str, Tensor], peft_format: PeftFormat, model: nn.Module, source: pathlib.Path
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
-    """Divide the tensors into those of layers, by layer and ending, and those of modules that were trained as usual."""
+    """Return the tensors of tuned layers by layer and ending, and those of modules that were trained as usual."""
     layers: dict[str, dict[str, Tensor]] = {}
     others: dict[str, Tensor] = {}
     parameters = dict(model.named_parameters())
@@ -154,21 +156,23 @@ def _sort_tensors(
         elif key.startswith(PREFIX) and name in parameters and parameters[name].shape == value.shape:
             others[name] = value
         else:
-            raise ValueError(f"{source} holds {key!r} of shape {tuple(value.shape)}, which fits nothing in the model")
+            raise ValueError(
+                f"{source} has {key!r} of shape {tuple(value.shape)}, which matches no parameter of the model"
+            )
     if not layers:
-        raise ValueError(f"{source} holds no tensors of layers")
+        raise ValueError(f"{source} has no tensors of layers")
     return layers, others
 
 
 def _refuse_layer(layer: str, modules: Mapping[str, nn.Module], peft_format: PeftFormat) -> None:
     if layer not in modules:
-        raise ValueError(f"the adapter changes {layer!r}, which peft cannot, or the model does not have")
+        raise ValueError(f"the adapter changes {layer!r}, which is not a layer of the model that peft supports")
     parent = modules.get(layer.rpartition(".")[0])
     module = modules[layer]
-    plain = next(kind for kind in type(module).__mro__ if not kind.__name__.startswith(("Parametrized", "Tuned")))
-    reason = peft_format.explain_layer(module, plain)
+    plain_class = next(kind for kind in type(module).__mro__ if not kind.__name__.startswith(("Parametrized", "Tuned")))
+    reason = peft_format.explain_layer(module, plain_class)
     if isinstance(parent, nn.MultiheadAttention):
-        reason = "an nn.MultiheadAttention reads the weight past the adapter that peft puts around the layer"
+        reason = "an nn.MultiheadAttention uses the weight directly and would ignore peft's adapter around the layer"
     if reason is not None:
         raise ValueError(f"layer {layer!r}: {reason}")
 
@@ -178,22 +182,22 @@ def _read_config(source: pathlib.Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{source} has no {CONFIG}")
     if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise ValueError(f"{path} has {path.stat().st_size} bytes; at most {MAX_CONFIG_BYTES} are read")
+        raise ValueError(f"{path} has {path.stat().st_size} bytes; at most {MAX_CONFIG_BYTES} are accepted")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{path} must hold an object, got a {type(config).__name__}")
+        raise ValueError(f"{path} must contain a JSON object, got a {type(config).__name__}")
     return config
 
 
 def _read_tensors(source: pathlib.Path) -> dict[str, Tensor]:
     path = source / TENSORS
     if not path.is_file():
-        hint = "; a .bin file is a pickle, which can run code: save it again with safe_serialization=True"
+        hint = "; a .bin file is a pickle and can run code: save the adapter again with safe_serialization=True"
         raise ValueError(f"{source} has no {TENSORS}{hint if (source / 'adapter_model.bin').exists() else ''}")
     try:
         return safetensors.torch.load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+        raise ValueError(f"{path} is not a complete safetensors file: {error}") from error

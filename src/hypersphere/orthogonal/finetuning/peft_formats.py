@@ -23,9 +23,8 @@ class PeftFormat(ABC):
     """The tensors and settings of one method of peft.
 
     Attributes:
-        names: the endings of the tensors' names.
-        required: settings whose other values change what the adapter computes, with the only value that is read here and
-            the reason.
+        names: The endings of the tensors' names.
+        required: Settings with only one supported value, and the reason why other values are refused.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -37,19 +36,19 @@ class PeftFormat(ABC):
             if module.groups != 1:
                 return "peft has no adapter for grouped convolutions"
             if len(set(module.kernel_size)) > 1:
-                return f"peft takes the kernel {tuple(module.kernel_size)} for a square one"
+                return f"peft treats the kernel {tuple(module.kernel_size)} as a square one"
             return None
         if kind is nn.Linear:
             return None
-        return f"peft and this library agree about Linear and Conv2d layers only, and this is a {kind.__name__}"
+        return f"peft and this library agree only about Linear and Conv2d layers, got a {kind.__name__}"
 
     @abstractmethod
     def configure(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
-        """Return the settings for the adapters by layer name."""
+        """Return the settings of the adapters, which are given by layer name."""
 
     @abstractmethod
     def write(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
-        """Return the tensors of one layer by the ending of their names."""
+        """Return the tensors of one layer by name ending."""
 
     @abstractmethod
     def read_method(self, config: Mapping[str, Any], tensors: Tensors) -> TuningMethod:
@@ -60,9 +59,9 @@ class PeftFormat(ABC):
         """Copy the tensors of one layer into its adapter."""
 
     def refuse_settings(self, config: Mapping[str, Any]) -> None:
-        """Raise a ValueError for a setting that cannot be read."""
+        """Raise a ValueError for a setting that is not supported."""
         if config.get("bias", "none") != "none":
-            raise ValueError(f"the adapter has bias={config['bias']!r}, so it changes biases of the base as well")
+            raise ValueError(f"the adapter has bias={config['bias']!r}, so it also changes biases of the base")
         for key, (value, reason) in self.required.items():
             if config.get(key, value) != value:
                 raise ValueError(f"the adapter has {key}={config[key]!r}: {reason}")
@@ -73,15 +72,15 @@ class OFTFormat(PeftFormat):
 
     names = ("oft_R.weight",)
     required: ClassVar = {
-        "coft": (False, "peft shortens the generators while it runs, by a rule of its own"),
+        "coft": (False, "peft projects the generators during training by a different rule"),
     }
 
     def explain_layer(self, module: nn.Module, kind: type[nn.Module]) -> str | None:
         """Return why peft and this library differ for a layer, or None."""
         if isinstance(module, nn.Conv2d) and max(module.kernel_size) > 1:
             return (
-                "peft's OFT rotates the patches under a kernel and adds them where they overlap, which is no rotation of "
-                "the filters and not what its own merge computes"
+                "peft's OFT rotates the patches under a kernel and adds overlapping patches, which is neither a rotation of "
+                "the filters nor equal to the result of its own merge"
             )
         return super().explain_layer(module, kind)
 
@@ -112,15 +111,14 @@ class OFTFormat(PeftFormat):
             count = config.get("num_cayley_neumann_terms", 5)
             if count % 2 or count < 4:
                 raise ValueError(
-                    f"the adapter uses a Cayley–Neumann series of {count} terms, whose R is not orthogonal: its error falls "
-                    "with half the power that a series of an even number of terms has. Train with use_cayley_neumann=False "
-                    "or an even num_cayley_neumann_terms"
+                    f"the adapter uses a Cayley–Neumann series of {count} terms, whose R is not orthogonal enough: train with "
+                    "use_cayley_neumann=False or with an even num_cayley_neumann_terms ≥ 4"
                 )
             terms = count - 2
         return TuningMethod("oft", block=_count_rows(entries), terms=terms)
 
     def read(self, adapter: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:
-        """Copy the generators; shared blocks are repeated."""
+        """Copy the generators; a shared block is copied to all blocks."""
         inputs = _get_inputs(adapter, BlockRotation)
         sign = -1 if inputs.terms is None else 1
         weight = sign * tensors["oft_R.weight"]
@@ -138,7 +136,7 @@ class BOFTFormat(PeftFormat):
         factors = _get_common("number of factors", {name: rotation.factors for name, rotation in rotations.items()})
         _refuse_factors(factors)
         if any(rotation.terms is not None for rotation in rotations.values()):
-            raise ValueError("peft's BOFT has the exact Cayley transform only: terms must be None")
+            raise ValueError("peft's BOFT supports only the exact Cayley transform: terms must be None")
         block = _get_common("block size", {name: rotation.block for name, rotation in rotations.items()})
         return {"boft_block_size": block, "boft_block_num": 0, "boft_n_butterfly_factor": factors}
 
@@ -153,7 +151,7 @@ class BOFTFormat(PeftFormat):
         }
 
     def read_method(self, config: Mapping[str, Any], tensors: Tensors) -> TuningMethod:
-        """Return BOFT with the sizes of the tensors, with lengths if they are not all 1."""
+        """Return BOFT with the sizes of the tensors, and with lengths unless all are 1."""
         factors, _, block, _ = tensors["boft_R"].shape
         _refuse_factors(factors)
         lengths = bool((tensors["boft_s"] != 1).any())
@@ -196,36 +194,36 @@ class HRAFormat(PeftFormat):
 
 
 class LoRAFormat(PeftFormat):
-    """Low-rank changes: LoRA, DoRA, and NoRA as a LoRA whose A is normalized already."""
+    """Low-rank changes: LoRA, DoRA, and NoRA as a LoRA with normalized A."""
 
     names = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")
     required: ClassVar = {
-        "rank_pattern": ({}, "layers have ranks of their own"),
-        "alpha_pattern": ({}, "layers have scales of their own"),
+        "rank_pattern": ({}, "layers have different ranks"),
+        "alpha_pattern": ({}, "layers have different scales"),
         "lora_bias": (False, "B has a bias"),
         "use_qalora": (False, "inputs are pooled before A"),
         "use_bdlora": (None, "A and B are block-diagonal"),
-        "target_parameters": (None, "it changes parameters that are no layer's weight"),
+        "target_parameters": (None, "it changes parameters other than weights of layers"),
         "trainable_token_indices": (None, "it changes rows of an embedding"),
-        "alora_invocation_tokens": (None, "it acts on a part of the tokens"),
+        "alora_invocation_tokens": (None, "it changes only some of the tokens"),
         "layer_replication": (None, "layers of the base are repeated"),
-        "loftq_config": ({}, "weights of the base were changed as well"),
-        "arrow_config": (None, "several adapters are mixed for each token"),
-        "monteclora_config": (None, "it samples its weights"),
-        "kasa_config": (None, "weights of the base were changed as well"),
+        "loftq_config": ({}, "it also changed weights of the base"),
+        "arrow_config": (None, "it mixes several adapters for each token"),
+        "monteclora_config": (None, "its weights are random samples"),
+        "kasa_config": (None, "it also changed weights of the base"),
     }
 
     def explain_layer(self, module: nn.Module, kind: type[nn.Module]) -> str | None:
         """Return why peft and this library differ for a layer, or None; kernels need not be square."""
-        square = isinstance(module, nn.Conv2d) and module.groups == 1
-        return None if square else super().explain_layer(module, kind)
+        is_supported = isinstance(module, nn.Conv2d) and module.groups == 1
+        return None if is_supported else super().explain_layer(module, kind)
 
     def refuse_settings(self, config: Mapping[str, Any]) -> None:
-        """Raise a ValueError for a setting that cannot be read, and for starts that changed the base."""
+        """Raise a ValueError for a setting that is not supported, such as an initialization that changed the base."""
         super().refuse_settings(config)
         start = config.get("init_lora_weights", True)
         if start not in (True, False, "gaussian", "eva", "orthogonal"):
-            raise ValueError(f"the adapter has init_lora_weights={start!r}, which changed weights of the base as well")
+            raise ValueError(f"the adapter has init_lora_weights={start!r}, which also changed weights of the base")
 
     def configure(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
         """Return the rank and the scale."""
@@ -266,7 +264,7 @@ class LoRAFormat(PeftFormat):
 
 
 FORMATS: dict[str, PeftFormat] = {"OFT": OFTFormat(), "BOFT": BOFTFormat(), "HRA": HRAFormat(), "LORA": LoRAFormat()}
-# The kind of adapter in peft that a method of this library becomes; peft has none for POET.
+# The kind of peft's adapter for each method of this library; peft has none for POET.
 WRITTEN_AS = {
     "oft": "OFT",
     "coft": "OFT",
@@ -294,19 +292,19 @@ def _get_low_rank(adapter: Adapter) -> LowRank:
     return adapter.change
 
 
-def _get_common(what: str, values: Mapping[str, int]) -> int:
-    """Return the value that all layers share, or raise a ValueError: peft has one for all layers."""
+def _get_common(name: str, values: Mapping[str, int]) -> int:
+    """Return the common value of all layers; raise a ValueError if they differ, because peft has only one."""
     if len(set(values.values())) > 1:
-        listed = ", ".join(f"{name!r} {value}" for name, value in list(values.items())[:4])
-        raise ValueError(f"peft has one {what} for all layers, and here they differ: {listed}")
+        examples = ", ".join(f"{layer!r} {value}" for layer, value in list(values.items())[:4])
+        raise ValueError(f"peft has one {name} for all layers, but they differ: {examples}")
     return next(iter(values.values()))
 
 
 def _refuse_factors(factors: int) -> None:
     if factors > 2:
         raise ValueError(
-            f"the adapter has {factors} butterfly factors: from the third on, peft joins the half blocks that its second "
-            "factor joins, so its product is not the butterfly"
+            f"the adapter has {factors} butterfly factors: peft's factors from the third on mix the same half blocks as its "
+            "second factor, so the product is not a butterfly"
         )
 
 
@@ -316,10 +314,10 @@ def _refuse_lengths(adapter: Adapter) -> None:
 
 
 def _count_rows(entries: int) -> int:
-    """Return b of b(b − 1)/2 entries above a diagonal."""
+    """Return b for b(b − 1)/2 entries above the diagonal."""
     rows = (1 + math.isqrt(1 + 8 * entries)) // 2
     if rows * (rows - 1) // 2 != entries:
-        raise ValueError(f"oft_R.weight has {entries} entries in a row, which is no b(b − 1)/2")
+        raise ValueError(f"oft_R.weight has {entries} entries per row, which is not b(b − 1)/2 for any block size b")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Frozen linear layers with 8-bit or 4-bit weights, ours and torch's; what is learned acts around them."""
+"""Frozen linear layers with 8-bit or 4-bit weights, and learned changes around them and around torch's quantized layers."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -10,20 +10,20 @@ from torch import Tensor, nn
 from ..parametrization import ADAPTER_CHILD
 from .adapter import Adapter
 
-PIECE_NUMBERS = 2**18  # numbers of a weight that are in floating point at a time: 1 MiB of float32
-INT4_GROUP = 64  # numbers with one scale, as in QLoRA (arXiv:2305.14314)
+MAX_DECODED_NUMBERS = 2**18  # numbers of a weight that are decoded at a time: 1 MiB of float32
+INT4_GROUP = 64  # numbers that share a scale, as in QLoRA (arXiv:2305.14314)
 
 
 class QuantizedLinear(nn.Module, ABC):
     """A frozen linear layer whose weight is stored as small integers and scales.
 
-    A product takes the rows in pieces of at most 2¹⁸ numbers, forward and backward, so the weight never exists in floating
-    point as a whole. Gradients flow to the inputs and the bias.
+    Products decode at most 2¹⁸ numbers of the weight at a time, forward and backward, so the whole weight never exists in
+    floating point. Gradients flow to the inputs and the bias.
 
     Args:
-        in_features: numbers of a neuron.
-        out_features: neurons.
-        bias: whether there is a bias.
+        in_features: Length of a neuron.
+        out_features: Number of neurons.
+        bias: Whether the layer has a bias.
     """
 
     weight: Tensor
@@ -39,20 +39,20 @@ class QuantizedLinear(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def encode(weight: Float[Tensor, "neurons n"]) -> dict[str, Tensor]:
-        """Return the integers and the scales of a weight under their names."""
+        """Return the integers and the scales of a weight by buffer name."""
 
     @staticmethod
     @abstractmethod
     def decode(weight: Tensor, scale: Tensor, numbers: int) -> Float[Tensor, "rows n"]:
-        """Return rows of ``numbers`` numbers in floating point."""
+        """Return rows of length ``numbers`` in floating point."""
 
     @classmethod
     @torch.no_grad()
     def of(cls, layer: nn.Linear) -> "QuantizedLinear":
-        """Return the quantized twin of a Linear layer.
+        """Return a quantized copy of a Linear layer.
 
         Args:
-            layer: the layer, which is not changed.
+            layer: The layer, which is not changed.
 
         Returns:
             A layer with the rounded weight and a copy of the bias.
@@ -70,7 +70,7 @@ class QuantizedLinear(nn.Module, ABC):
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def dequantize(self) -> Float[Tensor, "neurons n"]:
-        """Return the weight in floating point, as a whole."""
+        """Return the whole weight in floating point."""
         return self.decode(self.weight, self.scale, self.in_features)
 
     def extra_repr(self) -> str:
@@ -79,9 +79,9 @@ class QuantizedLinear(nn.Module, ABC):
 
 
 class Int8Linear(QuantizedLinear):
-    """A frozen linear layer whose neurons are 8-bit integers with a scale each: w_i ≈ s_i q_i, s_i = max|w_i|/127.
+    """A frozen linear layer with 8-bit integers and one scale per neuron: w_i ≈ s_i q_i, s_i = max|w_i|/127.
 
-    Takes a quarter of the memory of float32. Use it to tune a model that does not fit in floating point.
+    It takes a quarter of the memory of float32. Use it to tune a model that does not fit into memory in floating point.
 
     >>> layer, x = torch.nn.Linear(16, 4), torch.randn(3, 16)
     >>> (Int8Linear.of(layer)(x) - layer(x)).abs().max().item() < 0.05
@@ -102,10 +102,10 @@ class Int8Linear(QuantizedLinear):
 
 
 class Int4Linear(QuantizedLinear):
-    """A frozen linear layer with 4-bit integers, two in a byte, and one scale for every 64 numbers of a neuron.
+    """A frozen linear layer with 4-bit integers, two per byte, and one scale for every 64 numbers of a neuron.
 
-    w ≈ s q with q from −7 to 7 and s = max|w|/7 within the 64 numbers. Takes 4.5 bits for each number. Use it where 8 bits
-    are too many; the rounding is 18 times coarser.
+    w ≈ s q with q from −7 to 7 and s = max|w|/7 over the 64 numbers. It takes 4.5 bits per number. Use it if 8 bits per
+    number do not fit into memory; the rounding is 18 times coarser.
 
     >>> layer, x = torch.nn.Linear(100, 4), torch.randn(3, 100)
     >>> (Int4Linear.of(layer)(x) - layer(x)).abs().max().item() < 0.5
@@ -114,7 +114,7 @@ class Int4Linear(QuantizedLinear):
 
     @staticmethod
     def encode(weight: Float[Tensor, "neurons n"]) -> dict[str, Tensor]:
-        """Return two integers in each byte and a scale for each group of numbers; the last group is filled with zeros."""
+        """Return two integers per byte and one scale per group of numbers; the last group is padded with zeros."""
         padded = nn.functional.pad(weight, (0, -weight.shape[1] % INT4_GROUP))
         groups = padded.unflatten(1, (-1, INT4_GROUP))
         largest = groups.abs().amax(2, keepdim=True)
@@ -126,7 +126,7 @@ class Int4Linear(QuantizedLinear):
     def decode(
         weight: UInt8[Tensor, "rows bytes"], scale: Float[Tensor, "rows groups"], numbers: int
     ) -> Float[Tensor, "rows n"]:
-        """Return the numbers without the filling."""
+        """Return the numbers without the padding."""
         codes = torch.stack([weight & 15, weight >> 4], -1).flatten(1).to(scale.dtype).sub_(8)
         return codes.unflatten(1, (-1, INT4_GROUP)).mul_(scale.unsqueeze(2)).flatten(1)[:, :numbers]
 
@@ -137,10 +137,9 @@ def is_quantized(module: nn.Module) -> bool:
 
 
 def attach(module: nn.Module, adapter: Adapter) -> None:
-    """Put a learned change around a quantized layer; the layer stays the object it was and changes its class only."""
+    """Put a learned change around a quantized layer. The layer remains the same object; only its class changes."""
     module.add_module(ADAPTER_CHILD, adapter)
-    kind = type(module)
-    module.__class__ = type(f"Tuned{kind.__name__}", (kind,), {"forward": _forward, "__reduce_ex__": _reduce})
+    _derive_class(module)
 
 
 def release(module: nn.Module) -> None:
@@ -150,7 +149,7 @@ def release(module: nn.Module) -> None:
 
 
 def get_quantized_weight(module: nn.Module) -> dict[str, Tensor]:
-    """Return the numbers of a quantized weight, for a fingerprint."""
+    """Return the tensors of a quantized weight, for a fingerprint."""
     if isinstance(module, QuantizedLinear):
         return {"weight": module.weight, "scale": module.scale}
     weight = module.weight()  # type: ignore[operator]
@@ -158,7 +157,7 @@ def get_quantized_weight(module: nn.Module) -> dict[str, Tensor]:
 
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ with pieces of W made from their integers in either pass."""
+    """x Wᵀ, where both passes decode a few rows of W at a time. The gradient of x is G W for the gradient G of the product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, layer: QuantizedLinear) -> Tensor:
@@ -175,13 +174,13 @@ class _Product(torch.autograd.Function):
         layer = ctx.layer
         result = gradient.new_zeros(*gradient.shape[:-1], layer.in_features)
         for rows in _list_row_slices(layer):
-            piece = layer.decode(weight[rows], scale[rows], layer.in_features).to(gradient.dtype)
-            result += gradient[..., rows] @ piece
+            decoded = layer.decode(weight[rows], scale[rows], layer.in_features).to(gradient.dtype)
+            result += gradient[..., rows] @ decoded
         return result, None, None, None
 
 
 class _Dynamic(torch.autograd.Function):
-    """torch's quantized product, which has no derivative of its own; the gradient of x is G W, with W as a whole."""
+    """torch's quantized product, which has no derivative. The gradient of x is G W, with the whole weight W decoded."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, module: nn.Module) -> Tensor:
@@ -194,7 +193,7 @@ class _Dynamic(torch.autograd.Function):
 
 
 def _list_row_slices(layer: QuantizedLinear) -> list[slice]:
-    rows = max(1, PIECE_NUMBERS // layer.in_features)
+    rows = max(1, MAX_DECODED_NUMBERS // layer.in_features)
     return [slice(first, first + rows) for first in range(0, layer.out_features, rows)]
 
 
@@ -214,14 +213,18 @@ def _reduce(module: nn.Module, protocol: int) -> tuple[Any, ...]:
 def _rebuild(kind: type[nn.Module], state: dict[str, Any]) -> nn.Module:
     module = kind.__new__(kind)
     module.__dict__.update(state)
-    module.__class__ = type(f"Tuned{kind.__name__}", (kind,), {"forward": _forward, "__reduce_ex__": _reduce})
+    _derive_class(module)
     return module
 
 
+def _derive_class(module: nn.Module) -> None:
+    """Give a module a class with the forward of a tuned layer, and with a way to pickle a class of this process."""
+    kind = type(module)
+    module.__class__ = type(f"Tuned{kind.__name__}", (kind,), {"forward": _forward, "__reduce_ex__": _reduce})
+
+
 def _is_dynamic(module: nn.Module) -> bool:
+    """Return whether this is torch's dynamically quantized Linear layer with 8 bits, without importing its package."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
-    return "torch.ao.nn.quantized.dynamic.modules.linear.Linear" in kinds and _get_packed_dtype(module) == torch.qint8
-
-
-def _get_packed_dtype(module: nn.Module) -> torch.dtype:
-    return module._packed_params.dtype  # type: ignore[union-attr, return-value]
+    is_dynamic = "torch.ao.nn.quantized.dynamic.modules.linear.Linear" in kinds
+    return is_dynamic and module._packed_params.dtype == torch.qint8  # type: ignore[union-attr]

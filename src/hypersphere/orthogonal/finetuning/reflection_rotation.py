@@ -18,35 +18,22 @@ if TYPE_CHECKING:
 class ReflectionRotation(Rotation):
     r"""R = H₁H₂⋯H_r with H_i = I − 2u_i u_iᵀ/‖u_i‖² (HRA; Yuan et al., 2024), r even.
 
-    The vectors start in equal pairs, so that the reflections undo each other. Two reflections with unit vectors u and
-    v = u − δ are computed as H_u H_v = I − 2u(δ + ‖δ‖²v)ᵀ + 2δvᵀ, which is the same matrix and exactly I at δ = 0; all
-    r together are I + P Qᵀ with P and Q of r columns, and cost as much as a LoRA of rank r.
-
-    Args:
-        parts: independent R.
-        n: size of each.
-        rank: r, even.
-        like: a tensor whose device and precision, float32 at least, the parameters have.
-        generator: draws the vectors.
+    The vectors start in equal pairs, so that the two reflections of a pair cancel. A pair with unit vectors u and
+    v = u − δ is computed as H_u H_v = I − 2u(δ + ‖δ‖²v)ᵀ + 2δvᵀ, which is the same matrix and exactly I at δ = 0. The
+    product of all reflections is I + P Qᵀ, where P and Q have r columns. It costs as much as a LoRA of rank r.
     """
 
-    def __init__(self, parts: int, n: int, rank: int, like: Tensor, generator: torch.Generator | None = None):
-        super().__init__(parts, n)
-        assert rank % 2 == 0
-        self.rank = rank
-        self.raw = nn.Parameter(torch.empty(parts, n, rank, dtype=upcast(like.dtype), device=like.device))
+    def __init__(
+        self, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None = None
+    ):
+        super().__init__(method, parts, n, like, generator)
+        self.rank = choose_rank(method, n)
+        self.raw = nn.Parameter(torch.empty(parts, n, self.rank, dtype=upcast(like.dtype), device=like.device))
         self.reset(generator)
 
     @classmethod
-    def create(
-        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
-    ) -> "ReflectionRotation":
-        """Return the identity as pairs of equal reflections."""
-        return cls(parts, n, choose_rank(method, n), like, generator)
-
-    @classmethod
     def explain_misfit(cls, method: "TuningMethod", n: int) -> str | None:
-        """Return None: reflections fit two numbers or more."""
+        """Return None, because reflections exist for every size."""
         return None
 
     @classmethod
@@ -56,12 +43,12 @@ class ReflectionRotation(Rotation):
 
     @property
     def cost(self) -> int:
-        """Two thin products."""
+        """Twice the number of reflections, for two thin products."""
         return 2 * self.rank
 
     @property
     def freedom(self) -> int:
-        """A unit vector for each reflection."""
+        """The dimension of one unit vector per reflection."""
         return self.parts * self.rank * (self.n - 1)
 
     def factors(self) -> tuple[Float[Tensor, "parts n r"], Float[Tensor, "parts n r"]]:
@@ -89,18 +76,18 @@ class ReflectionRotation(Rotation):
             return (wide + change).to(rows.dtype)
 
     def rewind(self, t: float) -> None:
-        """Turn the second vector of each pair towards the first, so that the pair turns its plane by t times its angle."""
+        """Rotate the second vector of each pair towards the first, which multiplies the rotation angle of the pair by t."""
         with torch.no_grad():
             u = normalize(self.raw[..., 0::2], dim=-2)
             v = normalize(self.raw[..., 1::2], dim=-2)
             cos = (u * v).sum(-2, keepdim=True)
-            across = v - cos * u
-            angle = t * torch.atan2(torch.linalg.vector_norm(across, dim=-2, keepdim=True), cos)
+            tangent = v - cos * u
+            angle = t * torch.atan2(torch.linalg.vector_norm(tangent, dim=-2, keepdim=True), cos)
             self.raw[..., 0::2] = u
-            self.raw[..., 1::2] = angle.cos() * u + angle.sin() * normalize(across, dim=-2)
+            self.raw[..., 1::2] = angle.cos() * u + angle.sin() * normalize(tangent, dim=-2)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Draw equal pairs, each uniform in a box as wide as that of a new Linear layer, as in HRA."""
+        """Draw pairs of equal vectors from the distribution of a new Linear layer's weight, as in HRA."""
         with torch.no_grad():
             half = torch.rand(
                 self.parts, self.n, self.rank // 2, dtype=self.raw.dtype, device=self.raw.device, generator=generator

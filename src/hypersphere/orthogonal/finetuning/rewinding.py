@@ -1,4 +1,4 @@
-"""Rewinding of a fine-tuning: keep a part of the learned change that is chosen on validation data (arXiv:2605.28819)."""
+"""Rewinding of a fine-tuning: scaling the learned change by a factor chosen on validation data (arXiv:2605.28819)."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,19 +11,19 @@ from .adapter_files import get_adapters
 def rewind(model: nn.Module, t: float) -> nn.Module:
     """Scale every learned change of the active tasks by ``t``, in place; t = 0 is the pretrained model.
 
-    The generators of Cayley transforms are multiplied by t (arXiv:2605.28819), a pair of reflections turns its plane by t
-    times its angle, and a low-rank change is multiplied by t. Every point on the way is as orthogonal as the end. Calls add
-    up: 0.5 twice is 0.25. Parameters trained beside the changes, such as a classifier, stay.
+    The generators of Cayley transforms (arXiv:2605.28819), the rotation angles of pairs of reflections, and low-rank changes
+    are multiplied by t. Rotations remain orthogonal for every t. Calls multiply: 0.5 twice is 0.25. Other trained parameters,
+    such as those of a classifier, do not change.
 
     Args:
-        model: a model tuned by :func:`finetune`.
-        t: the share, from 0, the pretrained weights, to 1, which changes nothing.
+        model: A model tuned by :func:`finetune`.
+        t: The factor: 0 restores the pretrained weights, 1 changes nothing.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: if ``t`` is not in [0, 1], if the model is merged with ``keep=True``, or if no layer is tuned.
+        ValueError: If ``t`` is not in [0, 1], if the model is merged with ``keep=True``, or if no layer is tuned.
 
     >>> from hypersphere.orthogonal import finetune
     >>> net, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
@@ -51,22 +51,23 @@ def choose_rewind(
     shares: Iterable[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
     tolerance: float = 0.0,
 ) -> float:
-    """Rewind a tuned model to the share that is chosen on validation data, and return that share.
+    """Rewind a tuned model to the smallest factor with a nearly optimal value on validation data, and return the factor.
 
-    Use it after fine-tuning when the model must also keep what it could do before: let ``evaluate`` measure both, or
-    measure the new task alone and give a ``tolerance``, which buys a smaller change.
+    Use it after fine-tuning if the model must also keep its previous abilities. Either ``evaluate`` measures both, or it
+    measures the new task and a ``tolerance`` allows a smaller change.
 
     Args:
-        model: a model tuned by :func:`finetune`; it ends at the chosen share.
-        evaluate: returns a number for the model, larger is better. Measure on validation data, never on test data.
-        shares: the shares to try, numbers from 0 to 1.
-        tolerance: how far below the best value a smaller share may be.
+        model: A model tuned by :func:`finetune`, rewound in place.
+        evaluate: Function that returns a value of the model; larger is better. Measure on validation data, never on test
+            data.
+        shares: The factors to try, numbers from 0 to 1.
+        tolerance: Largest difference between the best value and that of the chosen factor.
 
     Returns:
-        The smallest share whose value is within ``tolerance`` of the best.
+        The smallest factor whose value is within ``tolerance`` of the best.
 
     Raises:
-        ValueError: if there is no share, one is not in [0, 1], ``tolerance`` is negative, or no layer is tuned.
+        ValueError: If there is no factor, one is not in [0, 1], ``tolerance`` is negative, or no layer is tuned.
 
     >>> from hypersphere.orthogonal import finetune
     >>> net = finetune(torch.nn.Linear(64, 64), block=8)
@@ -83,15 +84,15 @@ def choose_rewind(
     changes = [adapter.change for adapter in get_adapters(model).values()]
     learned = [{key: value.clone() for key, value in change.state_dict().items()} for change in changes]
 
-    def go_to(t: float) -> None:
+    def rewind_from_learned(t: float) -> None:
         for change, state in zip(changes, learned, strict=True):
             change.load_state_dict(state)
         rewind(model, t)
 
     values = []
     for t in candidates:
-        go_to(t)
+        rewind_from_learned(t)
         values.append(float(evaluate(model)))
     chosen = next(t for t, value in zip(candidates, values, strict=True) if value >= max(values) - tolerance)
-    go_to(chosen)
+    rewind_from_learned(chosen)
     return chosen

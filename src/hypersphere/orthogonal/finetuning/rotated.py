@@ -1,4 +1,4 @@
-"""Rotations of neurons as a learned change: W = W₀Rᵀ, or W = R' W₀ Rᵀ, with learned lengths if wanted."""
+"""Rotations of neurons as a learned change: W = W₀Rᵀ, or W = R' W₀ Rᵀ, optionally with learned lengths."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -20,62 +20,57 @@ if TYPE_CHECKING:
 
 
 class Rotated(WeightChange):
-    r"""W = R' W₀ Rᵀ with R on the side of the inputs, and R' among the neurons for methods that have it (POET).
+    r"""W = R' W₀ Rᵀ. R rotates the inputs; R' mixes the neurons with each other in methods that have it (POET).
 
-    With both sides, everything that only the backward pass needs is computed again there instead of being stored, so that
-    a layer keeps its input and nothing else of the size of its inputs or outputs (as in POET-X, arXiv:2603.05500).
+    With R', the backward pass computes everything again that only it needs. Of all tensors of the size of its inputs or
+    outputs, a layer then stores only its input (as in POET-X, arXiv:2603.05500).
 
-    Args:
-        inputs: the rotation of the neurons' space.
-        outputs: the rotation of the neurons among each other, or None.
-        lengths: a factor for each neuron, ``(parts, m, 1)``, or None to keep the lengths.
+    Attributes:
+        inputs: R.
+        outputs: R', or None.
+        lengths: A factor for the length of each neuron, ``(parts, m, 1)``, or None.
     """
 
     inputs: Rotation
     outputs: Rotation | None
     lengths: nn.Parameter | None
 
-    def __init__(self, inputs: Rotation, outputs: Rotation | None = None, lengths: nn.Parameter | None = None):
-        super().__init__()
-        self.inputs, self.outputs = inputs, outputs
-        self.register_parameter("lengths", lengths)
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         method: "TuningMethod",
         layout: WeightLayout,
         rows: Tensor | None,
         like: Tensor,
-        generator: torch.Generator | None,
-    ) -> "Rotated":
-        """Return rotations at the identity."""
-        kind = method.kind
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__(method, layout, rows, like, generator)
+        kind, m = method.kind, layout.neurons // layout.groups
         assert kind.rotation is not None
-        inputs = kind.rotation.create(method, layout.parts, layout.numbers, like, generator)
-        outputs, m = None, layout.neurons // layout.groups
-        if kind.two_sided and cls.explain_misfit(method, m) is None:
-            outputs = kind.rotation.create(method, layout.groups, m, like, generator)
+        self.inputs = kind.rotation(method, layout.parts, layout.numbers, like, generator)
+        has_outputs = kind.two_sided and self.explain_misfit(method, m) is None
+        self.outputs = kind.rotation(method, layout.groups, m, like, generator) if has_outputs else None
         lengths = None
         if method.lengths:
-            ones = torch.ones(
-                layout.parts, layout.neurons // layout.parts, 1, dtype=upcast(like.dtype), device=like.device
-            )
-            lengths = nn.Parameter(ones)
-        return cls(inputs, outputs, lengths)
+            shape = (layout.parts, layout.neurons // layout.parts, 1)
+            lengths = nn.Parameter(torch.ones(shape, dtype=upcast(like.dtype), device=like.device))
+        self.register_parameter("lengths", lengths)
 
     @classmethod
     def explain_misfit(cls, method: "TuningMethod", numbers: int) -> str | None:
         """Return why neurons of this length cannot be rotated, or None."""
         if numbers < 2:
-            return f"its neurons have {numbers} number, which no rotation can turn"
+            return f"its neurons have {numbers} number, which cannot be rotated"
         assert method.kind.rotation is not None
         return method.kind.rotation.explain_misfit(method, numbers)
 
     @classmethod
     def explain_quantized(cls, method: "TuningMethod") -> str | None:
-        """Return why a quantized weight cannot be turned, or None."""
-        return "POET multiplies R into the weight, and this one is quantized" if method.kind.two_sided else None
+        """Return why a quantized weight cannot be rotated, or None."""
+        return (
+            "POET multiplies R into the weight, which a quantized weight does not allow"
+            if method.kind.two_sided
+            else None
+        )
 
     @classmethod
     def describe(cls, method: "TuningMethod", numbers: int) -> str:
@@ -90,7 +85,7 @@ class Rotated(WeightChange):
 
     @property
     def cost(self) -> float:
-        """The products for each sample."""
+        """The number of products per sample."""
         outputs = self.outputs.cost * self.outputs.n * self.outputs.parts if self.outputs is not None else 0
         return self.inputs.cost * self.inputs.n + outputs
 
@@ -111,7 +106,7 @@ class Rotated(WeightChange):
     def compute_outputs(
         self, x: Float[Tensor, "*batch n"], rows: Float[Tensor, "m n"], bias: Tensor | None
     ) -> Float[Tensor, "*batch m"]:
-        """Return W₀(Rᵀx) + b, for POET R'W₀(Rᵀx) + b, without forming W."""
+        """Return R'W₀(Rᵀx) + b without forming W."""
         if self.outputs is not None and torch.is_grad_enabled():
             result: Tensor = checkpoint(
                 self._compute_outputs, x, rows, bias, use_reentrant=False, preserve_rng_state=False
@@ -120,12 +115,12 @@ class Rotated(WeightChange):
         return self._compute_outputs(x, rows, bias)
 
     def _compute_outputs(self, x: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
-        exact = type(self.inputs) is BlockRotation and self.inputs.terms is None and self.lengths is None
-        plain = x.dtype == rows.dtype == upcast(rows.dtype) and not torch.is_autocast_enabled(x.device.type)
-        if exact and plain and self.outputs is None:
-            assert isinstance(self.inputs, BlockRotation)
-            return apply_rotated_linear(x, rows, bias, self.inputs.blocks())
         if self.outputs is None:
+            is_exact = type(self.inputs) is BlockRotation and self.inputs.terms is None and self.lengths is None
+            is_plain = x.dtype == rows.dtype == upcast(rows.dtype) and not torch.is_autocast_enabled(x.device.type)
+            if is_exact and is_plain:
+                assert isinstance(self.inputs, BlockRotation)
+                return apply_rotated_linear(x, rows, bias, self.inputs.blocks())
             return self.compute_around(x, lambda rotated: linear(rotated, rows, bias), bias)
         y = linear(self._rotate_inputs(x), rows)
         y = self.outputs(y.reshape(1, -1, y.shape[-1])).reshape(y.shape)
@@ -138,14 +133,14 @@ class Rotated(WeightChange):
         if self.lengths is None:
             return y
         plain = y if bias is None else y - bias.to(y.dtype)
-        return y + plain * (self.lengths.flatten() - 1).to(y.dtype)  # exactly y where the lengths are 1
+        return y + plain * (self.lengths.flatten() - 1).to(y.dtype)  # exactly y if the lengths are 1
 
     def _rotate_inputs(self, x: Tensor) -> Tensor:
         rotated: Tensor = self.inputs(x.reshape(1, -1, x.shape[-1]), transpose=True)
         return rotated.reshape(x.shape)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Go back to the identity and to lengths of 1."""
+        """Return to the identity and to lengths of 1."""
         for rotation in self.list_rotations():
             rotation.reset(generator)
         if self.lengths is not None:
@@ -153,7 +148,7 @@ class Rotated(WeightChange):
                 self.lengths.fill_(1)
 
     def rewind(self, t: float) -> None:
-        """Scale the generators of the rotations, and the difference of the lengths from 1."""
+        """Scale the generators of the rotations and the differences of the lengths from 1."""
         with torch.no_grad():
             for rotation in self.list_rotations():
                 rotation.rewind(t)
@@ -161,16 +156,16 @@ class Rotated(WeightChange):
                 self.lengths.sub_(1).mul_(t).add_(1)
 
     def count(self, freedom: bool) -> int:
-        """Count the learned numbers, or the dimension of the set that the rotations and lengths move in."""
+        """Count the learned numbers, or return the dimension of the set of possible rotations and lengths."""
         rotated = sum(rotation.freedom if freedom else rotation.raw.numel() for rotation in self.list_rotations())
         return rotated + (0 if self.lengths is None else self.lengths.numel())
 
     def error(self) -> float:
-        """Return the largest entry of |RᵀR − I| of either side."""
+        """Return the largest entry of |RᵀR − I| of both rotations."""
         return max(rotation.error() for rotation in self.list_rotations())
 
     def list_rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
-        """Yield the generators with 1/√(entries of one generator), and the lengths with 1."""
+        """Yield the generators with 1/√(entries of a generator), and the lengths with 1."""
         for rotation in self.list_rotations():
             yield rotation.raw, rotation.entries**-0.5
         if self.lengths is not None:
@@ -178,9 +173,9 @@ class Rotated(WeightChange):
 
     def get_generators(self) -> Tensor | None:
         """Return the generators of a block-diagonal Cayley transform, otherwise None."""
-        single = type(self.inputs) is BlockRotation and self.outputs is None and self.lengths is None
-        return self.inputs.raw if single else None
+        is_single = type(self.inputs) is BlockRotation and self.outputs is None and self.lengths is None
+        return self.inputs.raw if is_single else None
 
     def list_rotations(self) -> list[Rotation]:
-        """Return the rotations of both sides that there are."""
+        """Return R, and R' if the method has it."""
         return [rotation for rotation in (self.inputs, self.outputs) if rotation is not None]

@@ -1,4 +1,4 @@
-"""A frozen linear layer behind a block-diagonal rotation, in the fewest products for each number of inputs."""
+"""A frozen linear layer with block-diagonally rotated inputs, in the fewest products for every number of inputs."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ def apply_rotated_linear(
 ) -> Float[Tensor, "*batch neurons"]:
     """Return x R Wᵀ + b with R = Diag(R₁, …, R_k) orthogonal and W frozen.
 
-    With b numbers in a block, turning t inputs takes t·n·b products and turning m neurons m·n·b, so fewer inputs than
-    neurons are turned themselves, forward and backward. Otherwise W Rᵀ is formed once and kept for the backward pass,
-    where it is never larger than the input that is kept anyway. The gradient of R costs one thin product: with the
-    gradient D of x it is the blocks of (xᵀD)R, because R is orthogonal.
+    With blocks of size b, rotating t inputs takes t·n·b products and rotating m neurons takes m·n·b. So the inputs are
+    rotated if there are fewer inputs than neurons. Otherwise W Rᵀ is formed once and saved for the backward pass; it is
+    never larger than the input, which is saved anyway. The gradient of R then costs one thin product: with the gradient D
+    of x it consists of the blocks of (xᵀD)R, because R is orthogonal.
     """
     tokens = x.numel() // max(x.shape[-1], 1)
     if tokens < weight.shape[0] or not x.requires_grad or weight.requires_grad:
@@ -31,7 +31,7 @@ def apply_rotated_linear(
 
 
 class _RotatedLinear(torch.autograd.Function):
-    """y = x(WRᵀ)ᵀ + b; D = G(WRᵀ) is the gradient of x, the blocks of (xᵀD)R that of R."""
+    """y = x(WRᵀ)ᵀ + b. With the gradient G of y, the gradient of x is D = G(WRᵀ), and that of R the blocks of (xᵀD)R."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, r: Tensor) -> Tensor:
@@ -43,9 +43,9 @@ class _RotatedLinear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor | None, Tensor | None]:
         refuse_second_order()
         x, rotated, r = ctx.saved_tensors
-        inputs = gradient @ rotated
-        rotation = None
+        d_x = gradient @ rotated
+        d_r = None
         if ctx.needs_input_grad[3]:
-            rotation = multiply_blocks(x.reshape(1, -1, x.shape[-1]), inputs.reshape(1, -1, x.shape[-1]), r) @ r
-        bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
-        return inputs, None, bias, rotation
+            d_r = multiply_blocks(x.reshape(1, -1, x.shape[-1]), d_x.reshape(1, -1, x.shape[-1]), r) @ r
+        d_bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
+        return d_x, None, d_bias, d_r

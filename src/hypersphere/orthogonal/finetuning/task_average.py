@@ -1,4 +1,4 @@
-"""The mean of several tasks of one tuned model in the Cayley algebra (OrthoMerge)."""
+"""Averages of several tasks of one tuned model in the Cayley algebra (OrthoMerge)."""
 
 from collections.abc import Iterable
 
@@ -11,22 +11,22 @@ from .weight_change import WeightChange
 
 
 def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into: str = "average") -> nn.Module:
-    r"""Give every layer a task ``into`` whose skew part is (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i over T tasks (OrthoMerge).
+    r"""Add a task ``into`` with the generators (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i of T tasks to every layer (OrthoMerge).
 
-    The plain mean of the skew-symmetric A_i lies between the rotations, but rotations in different directions make it
-    too short, so it gets the mean of their lengths. Works where R is one Cayley transform (``"oft"``, ``"coft"``).
+    The mean of skew-symmetric A_i in different directions is too short, so it is scaled to the mean of their lengths. R
+    must be a single Cayley transform (``"oft"``, ``"coft"``).
 
     Args:
-        model: a model with several tasks, see :func:`add_task` and :func:`load_adapters`.
-        tasks: the tasks to average; None for all.
-        into: the name of the new task, which is not in use until :func:`use_task`.
+        model: A model with several tasks, see :func:`add_task` and :func:`load_adapters`.
+        tasks: The tasks to average; None for all.
+        into: The name of the new task. Activate it by :func:`use_task`.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: for a task that a layer does not have, an ``into`` that it has, fewer than two tasks, and methods whose
-            rotations are no single Cayley transform.
+        ValueError: If a layer does not have one of the tasks or has ``into`` already, if there are fewer than two tasks,
+            or if R is not a single Cayley transform.
 
     >>> from hypersphere.orthogonal import add_task, finetune
     >>> net = average_tasks(add_task(finetune(torch.nn.Linear(64, 64), block=8), "b"), into="mean")
@@ -36,10 +36,12 @@ def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into:
     adapters = get_adapters(model)
     chosen = list(next(iter(adapters.values())).tasks) if tasks is None else list(tasks)
     if len(chosen) < 2:
-        raise ValueError(f"an average needs two tasks or more, got {', '.join(chosen) or 'none'}")
+        raise ValueError(f"an average needs two or more tasks, got {', '.join(chosen) or 'none'}")
     for name, adapter in adapters.items():
         if adapter.change.get_generators() is None:
-            raise ValueError(f"layer {name!r} is tuned by {adapter.method.name!r}, whose R is not one Cayley transform")
+            raise ValueError(
+                f"layer {name!r} is tuned by {adapter.method.name!r}, whose R is not a single Cayley transform"
+            )
         if missing := [task for task in chosen if task not in adapter.tasks]:
             raise ValueError(f"layer {name!r} has no task {missing[0]!r}; its tasks are {', '.join(adapter.tasks)}")
         if into in adapter.tasks or not into.isidentifier():
@@ -53,7 +55,7 @@ def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into:
 
 
 def average_generators(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[Tensor, "parts blocks entries"]:
-    """Return (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i for each part, zero where the sum is zero."""
+    """Return (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i of each part; 0 if the sum is 0."""
     total = raws.sum(0)
     length = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True)
     lengths = torch.linalg.vector_norm(raws, dim=(-2, -1), keepdim=True).sum(0)

@@ -1,4 +1,4 @@
-"""Methods of fine-tuning, their options, and their application to a layer."""
+"""Methods of fine-tuning and their options."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -12,7 +12,8 @@ from .weight_change import MethodKind
 
 TuningName: TypeAlias = Literal["oft", "coft", "boft", "hra", "poet", "lora", "nora", "dora"]
 TUNING_NAMES: tuple[TuningName, ...] = get_args(TuningName)
-# All methods: what learns, its options beside ``block`` and their defaults. A new method is one entry and its name above.
+# All methods: the class of the change, its options except ``block`` with their defaults, and the class of the rotation. A new
+# method needs one entry here and its name above.
 KINDS: dict[str, MethodKind] = {
     "oft": MethodKind(Rotated, {"terms": None, "lengths": False}, BlockRotation),
     "coft": MethodKind(Rotated, {"terms": None, "eps": 6e-5}, BlockRotation),  # eps: the value of the authors' code
@@ -28,20 +29,20 @@ _OPTIONS = ("terms", "eps", "factors", "rank", "alpha", "lengths")
 
 @dataclass(frozen=True)
 class TuningMethod:
-    """A method of fine-tuning and its options; those that it does not have must stay None.
+    """A method of fine-tuning and its options. Options of other methods must be None.
 
     Args:
         name: ``"oft"``, ``"coft"``, ``"boft"``, ``"hra"``, ``"poet"``, ``"lora"``, ``"nora"`` or ``"dora"``.
-        block: size of a block of a rotation; a layer whose size it does not divide gets the largest divisor below it.
+        block: Size of a block of a rotation. If it does not divide the size of a layer, the largest smaller divisor is used.
         terms: None for the exact Cayley transform, or an even number of terms of its Neumann series.
-        eps: largest ‖R − I‖ of ``"coft"``, 6·10⁻⁵ by default.
-        factors: number of butterfly factors of ``"boft"``, 2 by default.
-        rank: even number of reflections of ``"hra"``, or the rank of a low-rank change; 8 by default.
+        eps: Largest ‖R − I‖ of ``"coft"``, 6·10⁻⁵ by default.
+        factors: Number of butterfly factors of ``"boft"``, 2 by default.
+        rank: Even number of reflections of ``"hra"``, or the rank of a low-rank change; 8 by default.
         alpha: α of the scale α/r of a low-rank change; None is the rank, so that the scale is 1.
-        lengths: whether a rotation also learns a factor for the length of each neuron; False by default.
+        lengths: Whether a rotation also learns a factor for the length of each neuron; False by default.
 
     Raises:
-        ValueError: for an unknown name, an option that the method does not have and a value out of range.
+        ValueError: If the name is unknown, the method does not have an option, or a value is out of range.
 
     >>> TuningMethod("hra").options()
     {'name': 'hra', 'block': 32, 'rank': 8, 'lengths': False}
@@ -90,17 +91,17 @@ class TuningMethod:
         return KINDS[self.name]
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments that make an equal method, without those that it does not have."""
+        """Return the arguments of the method, without options of other methods."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     def explain_misfit(self, n: int) -> str | None:
-        """Return why a layer whose neurons have ``n`` numbers cannot be tuned, or None."""
+        """Return why a layer with neurons of ``n`` numbers cannot be tuned, or None."""
         return self.kind.change.explain_misfit(self, n)
 
     def choose_block(self, n: int) -> tuple[int, int]:
         """Return the largest block up to ``block`` that divides n, and the number of butterfly factors that fit.
 
-        The number of factors comes before a large block; with more than one factor a block is even.
+        More factors are preferred to a larger block. With more than one factor, blocks have an even size.
         """
         for factors in range(self.factors or 1, 0, -1):
             multiple, step = 1 << (factors - 1), 1 if factors == 1 else 2
@@ -110,5 +111,5 @@ class TuningMethod:
         return 1, 1
 
     def describe(self, n: int) -> str:
-        """Describe in a few words what a layer with ``n`` numbers a neuron gets."""
+        """Describe the change of a layer with neurons of ``n`` numbers in a few words."""
         return self.kind.change.describe(self, n)

@@ -1,4 +1,4 @@
-"""Selection of the weights that fine-tuning rotates, with a reason for every weight that it leaves frozen."""
+"""Selection of the weights that fine-tuning changes, with a reason for every weight that stays frozen."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from .weight_change import WeightLayout
 
 @dataclass(frozen=True)
 class TunedWeight:
-    """A weight that can be rotated: its layer and parameter, the layout of its neurons, and a tensor for device and dtype."""
+    """A weight that can be tuned: its layer and parameter, the layout of its neurons, and a tensor for device and dtype."""
 
     name: str
     module: nn.Module
@@ -41,7 +41,7 @@ class TunedWeight:
 
 @dataclass
 class TuningPlan:
-    """The weights to rotate by name, the module that is trained as usual, and the report about every matrix."""
+    """The weights to tune by name, the module that is trained as usual, and the report on every matrix."""
 
     weights: dict[str, TunedWeight] = field(default_factory=dict)
     classifier: str | None = None
@@ -57,22 +57,22 @@ def plan_finetune(
     classifier: ClassifierLike = None,
     train: Selectors = (),
 ) -> ChangeReport:
-    """Report which weights :func:`finetune` would rotate with these arguments, without changing the model.
+    """Report which weights :func:`finetune` would change with these arguments, without changing the model.
 
     Args:
-        model: the model to look at.
-        method: the kind of rotation, which must fit the layer. None is OFT with blocks of 32.
-        only: layers to tune: names or patterns, types, modules or predicates ``(name, module) → bool``, one or several.
+        model: The model, which is not changed.
+        method: The method, which must fit the layers. None is OFT with blocks of 32.
+        only: Layers to tune: names or patterns, types, modules or predicates ``(name, module) → bool``, one or several.
             None means all.
-        skip: layers to leave frozen, selected in the same ways.
-        classifier: the layer that is trained as usual, by name or as a module; False if there is none.
-        train: modules that are trained as usual.
+        skip: Layers that stay frozen, selected in the same ways.
+        classifier: The layer that is trained as usual, by name or as a module; False if there is none.
+        train: Modules that are trained as usual.
 
     Returns:
-        Every matrix of the model, as changed or skipped.
+        A report that lists every matrix as changed or skipped.
 
     Raises:
-        ValueError: if a name matches no module, and if a weight that ``only`` names itself cannot be tuned.
+        ValueError: If a name matches no module, or if a weight that ``only`` names cannot be tuned.
 
     >>> net = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
     >>> print(plan_finetune(net))
@@ -91,15 +91,17 @@ def select_weights(
     classifier: ClassifierLike,
     train: Selectors,
 ) -> TuningPlan:
-    """Select the weights to rotate; the arguments are those of :func:`plan_finetune`."""
+    """Select the weights to tune; the arguments are those of :func:`plan_finetune`."""
     only, skip, train = None if only is None else as_selectors(only), as_selectors(skip), as_selectors(train)
     plan = TuningPlan()
     report = plan.report
-    plan.classifier, why = find_classifier(model, classifier)
+    plan.classifier, classifier_reason = find_classifier(model, classifier)
     owners = find_parameter_owners(model)
     if classifier is None and plan.classifier is not None:
         held = model.get_submodule(plan.classifier)._parameters.values()
-        if any(len(owners[id(p)]) > 1 for p in held if p is not None):  # training it would also train its twin
+        if any(
+            len(owners[id(p)]) > 1 for p in held if p is not None
+        ):  # training it would also change the layer with the tied weight
             plan.classifier = None
     found, others = _find_matrices(model)
     modules = dict(model.named_modules())
@@ -116,7 +118,7 @@ def select_weights(
         if is_selected(skip):
             report.skipped[label] = "named in skip"
         elif plan.classifier is not None and owner == plan.classifier:
-            report.skipped[label] = why
+            report.skipped[label] = classifier_reason
         elif _is_inside(owner, modules, train):
             report.skipped[label] = "named in train, so it is trained as usual"
         elif only is not None and not is_selected(only):
@@ -150,7 +152,7 @@ def _sort_labels(labels: list[str], modules: dict[str, nn.Module]) -> list[str]:
 
 
 def _explain_misfit(held: NeuronWeight, owners: dict[int, list[str]], method: TuningMethod) -> str | None:
-    """Return why this weight cannot be rotated, or None; raise if it has a rotation already."""
+    """Return why this weight cannot be tuned, or None; raise a ValueError if it has a rotation already."""
     module = held.module
     if find_parametrization(module, held.parameter) is not None or ADAPTER_CHILD in module._modules:
         raise ValueError(f"a {type(module).__name__} has a rotation already: merge(model) first, then add a new one")
@@ -165,20 +167,23 @@ def _explain_misfit(held: NeuronWeight, owners: dict[int, list[str]], method: Tu
     if len(names := owners.get(id(weight), [])) > 1:
         return f"its weight is tied ({', '.join(names)}): one R cannot serve both, untie it"
     if not weight.is_floating_point():
-        return f"its weight is {weight.dtype}, which is not among the layers that this method knows"
+        return f"its weight has the dtype {weight.dtype}, which this method does not support"
     return method.explain_misfit(weight.shape[0] if held.transposed else weight[0].numel())
 
 
 def describe_weight(label: str, held: NeuronWeight) -> TunedWeight:
-    """Describe how the neurons of a weight lie."""
+    """Return the layer, the parameter and the layout of a weight."""
     module = held.module
     if is_quantized(module):
         shape = (int(module.out_features), int(module.in_features))  # type: ignore[arg-type]
-        like = module.scale if isinstance(module, QuantizedLinear) else Tensor()  # torch's own kind runs on CPUs only
+        like = (
+            module.scale if isinstance(module, QuantizedLinear) else Tensor()
+        )  # the quantized layer of torch runs only on CPUs
         return TunedWeight(label, module, "weight", WeightLayout(*shape), False, like)
     weight: Tensor = getattr(module, held.parameter).detach()
     shape = (weight.shape[1], weight.shape[0]) if held.transposed else (weight.shape[0], weight[0].numel())
-    # the three projections of an attention count as three layers; the groups of a convolution share one R, as in OPT
+    # The three projections of an attention are tuned separately. The groups of a convolution share one R, as in orthogonal
+    # training.
     parts = held.groups if isinstance(module, nn.MultiheadAttention) else 1
     return TunedWeight(label, module, held.parameter, WeightLayout(*shape, parts, held.groups), held.transposed, weight)
 
@@ -186,5 +191,5 @@ def describe_weight(label: str, held: NeuronWeight) -> TunedWeight:
 def _is_inside(owner: str, modules: dict[str, nn.Module], train: list[Selector]) -> bool:
     """Return whether ``train`` selects a module or one that contains it."""
     parts = owner.split(".") if owner else []
-    around = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
-    return any(matches(name, modules[name], s) for name in around for s in train)
+    ancestors = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
+    return any(matches(name, modules[name], s) for name in ancestors for s in train)

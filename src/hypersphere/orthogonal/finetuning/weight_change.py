@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class WeightLayout(NamedTuple):
-    """How the neurons of a weight lie.
+    """The arrangement of the neurons in a weight.
 
     Attributes:
-        neurons: the number of rows.
-        numbers: the length of each.
-        parts: sets of neurons that are tuned apart, 3 for the fused query, key and value of an attention.
-        groups: sets of neurons that see different inputs, those of a grouped convolution.
+        neurons: Number of neurons.
+        numbers: Length of each neuron.
+        parts: Number of sets of neurons that are tuned separately: 3 for the fused query, key and value of an attention.
+        groups: Number of sets of neurons that have different inputs, as in a grouped convolution.
     """
 
     neurons: int
@@ -32,13 +32,13 @@ class WeightLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class MethodKind:
-    """An entry of the table of methods: the class that learns, its options, and what distinguishes it from others.
+    """An entry of the table of methods.
 
     Attributes:
-        change: the class of the learned change.
-        defaults: the options that the method has beside ``block``, with their defaults.
-        rotation: the kind of rotation, for methods that turn neurons.
-        two_sided: whether the rows are turned among each other as well (POET).
+        change: The class of the learned change.
+        defaults: The options of the method except ``block``, with their defaults.
+        rotation: The class of the rotation, for methods that rotate neurons.
+        two_sided: Whether the neurons are also mixed with each other by a rotation (POET).
     """
 
     change: "type[WeightChange]"
@@ -48,29 +48,28 @@ class MethodKind:
 
 
 class WeightChange(nn.Module, ABC):
-    """A learned map from the frozen rows of a weight to the rows that act; at the start it changes nothing."""
+    """A learned map from the frozen rows of a weight to the effective rows. Initially it is the identity.
 
-    redrawable = False  # whether :func:`redraw` multiplies the change in and starts a new one
+    Args:
+        method: The method and its options.
+        layout: The arrangement of the neurons.
+        rows: The frozen rows, or None for a quantized weight.
+        like: A tensor with the device of the parameters; their dtype is that of ``like``, but at least float32.
+        generator: Random generator of the initialization.
+    """
 
-    @classmethod
+    redrawable = False  # whether :func:`redraw` multiplies the change into the weight and starts a new one
+
     @abstractmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         method: "TuningMethod",
         layout: WeightLayout,
         rows: Tensor | None,
         like: Tensor,
-        generator: torch.Generator | None,
-    ) -> "WeightChange":
-        """Return the change of a method for one weight.
-
-        Args:
-            method: the method and its options.
-            layout: how the neurons lie.
-            rows: the frozen rows, or None for a quantized weight.
-            like: a tensor whose device and precision, float32 at least, the parameters have.
-            generator: draws what is random.
-        """
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
 
     @classmethod
     def explain_misfit(cls, method: "TuningMethod", numbers: int) -> str | None:
@@ -85,48 +84,48 @@ class WeightChange(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def describe(cls, method: "TuningMethod", numbers: int) -> str:
-        """Describe in a few words what neurons of this length get."""
+        """Describe the change of neurons of this length in a few words."""
 
     @property
     @abstractmethod
     def cost(self) -> float:
-        """The products for each sample that :meth:`compute_outputs` adds; infinite if the weight must be formed."""
+        """The number of products per sample that :meth:`compute_outputs` adds; infinite if the weight must be formed."""
 
     @abstractmethod
     def forward(self, rows: Float[Tensor, "parts m n"]) -> Float[Tensor, "parts m n"]:
-        """Return the rows that act, in the precision of ``rows``, float32 at least."""
+        """Return the effective rows, in the dtype of ``rows``, which is float32 at least."""
 
     def compute_outputs(
         self, x: Float[Tensor, "*batch n"], rows: Float[Tensor, "m n"], bias: Tensor | None
     ) -> Float[Tensor, "*batch m"]:
-        """Return the outputs of a linear layer without forming its weight."""
+        """Return the outputs of a linear layer without forming its effective weight."""
         return self.compute_around(x, lambda inputs: nn.functional.linear(inputs, rows, bias), bias)
 
     def compute_around(self, x: Tensor, base: Callable[[Tensor], Tensor], bias: Tensor | None) -> Tensor:
-        """Return the outputs of a linear layer whose frozen weight is known by its outputs alone."""
+        """Return the outputs of a linear layer from ``base``, the frozen layer as a function, without access to its weight."""
         raise TypeError(f"{type(self).__name__} needs the weight itself")
 
     @abstractmethod
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Go back to no change; what is random about the method is drawn anew."""
+        """Return to the identity and draw the random parts of the method again."""
 
     @abstractmethod
     def rewind(self, t: float) -> None:
-        """Move the change to the share ``t`` of the way from no change."""
+        """Scale the change by ``t``: 0 is the identity, 1 the current change."""
 
     @abstractmethod
     def count(self, freedom: bool) -> int:
-        """Count the learned numbers, or the dimension of the set that the change moves in."""
+        """Count the learned numbers, or return the dimension of the set of possible changes."""
 
     def error(self) -> float | None:
-        """Return the largest entry of |RᵀR − I|, or None if the change is no rotation."""
+        """Return the largest entry of |RᵀR − I|, or None if the change is not a rotation."""
         return None
 
     def list_rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
-        """Yield each parameter with the factor of its learning rate: 1/√(entries of a generator), 1 where there is none."""
+        """Yield each parameter with the factor of its learning rate: 1/√(entries) for a generator, otherwise 1."""
         for parameter in self.parameters():
             yield parameter, 1.0
 
     def get_generators(self) -> Tensor | None:
-        """Return the generators if the change is one block-diagonal Cayley transform of the inputs, otherwise None."""
+        """Return the generators if the change is a single block-diagonal Cayley transform of the inputs, otherwise None."""
         return None
