@@ -10,7 +10,7 @@ import torch
 
 from hypersphere.data import identity_split, open_source
 from hypersphere.data.roots import data_roots
-from hypersphere.training.fitting.division import divide
+from hypersphere.training.fitting.splits import divide
 
 
 def find_file(name: str) -> pathlib.Path:
@@ -76,7 +76,7 @@ def write_face_tables(work: pathlib.Path) -> dict[str, pathlib.Path]:
     tables = {phase: work / f"lfw_{phase}.csv" for phase in ("choose", "report")}
     if not all(path.exists() for path in tables.values()):
         source = open_source(unpack_lfw(work))
-        train, held, _ = divide(source, 0.2)
+        train, held, *_ = divide(source, 0.2)
         for phase, (trained, measured) in split_identities(source.labels, torch.cat([train, held]), held).items():
             side = {**dict.fromkeys(trained, "train"), **dict.fromkeys(measured, "test")}
             with tables[phase].open("w", newline="") as file:
@@ -95,7 +95,7 @@ def write_digit_sets(work: pathlib.Path) -> dict[str, pathlib.Path]:
     if not all(path.exists() for path in sets.values()):
         digits = find_file("spoken_digits/spoken_digits_48.npz")
         source = open_source(digits, images="mel", labels="speaker")
-        train, held, _ = divide(source, 0.2)
+        train, held, *_ = divide(source, 0.2)
         raw = np.load(digits)
         for phase, (trained, measured) in split_identities(source.labels, torch.cat([train, held]), held).items():
             side = {**dict.fromkeys(trained, "train"), **dict.fromkeys(measured, "test")}

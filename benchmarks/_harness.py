@@ -22,6 +22,7 @@ from typing import NamedTuple
 # Set before PyTorch is imported, because its import already allocates memory.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**25)}  # 32 MiB is glibc's limit
 _is_script = pathlib.Path(sys.argv[0]).resolve().parent == pathlib.Path(__file__).resolve().parent
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # for the scripts that import `studies`
 if _is_script and any(name not in os.environ for name in ALLOCATOR):
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
 
@@ -30,7 +31,7 @@ import torch  # noqa: E402
 MIN_ROUNDS = 7  # fewer rounds give no interval
 
 
-def interleaved(
+def time_interleaved(
     work: dict[str, Callable[[], object]], rounds: int = 7, warmup: int = 1, min_seconds: float = 0.0
 ) -> dict[str, float]:
     """Return the CPU seconds of each function in ``work``: the minimum over interleaved rounds.
@@ -165,7 +166,7 @@ def _read_status(field: str) -> float:
         return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def make_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options of every script."""
     p = argparse.ArgumentParser(description=description)
     p.add_argument("--threads", type=int, default=2)
@@ -175,7 +176,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return p
 
 
-def report(
+def write_report(
     name: str,
     title: str,
     header: list[str],

@@ -15,7 +15,7 @@ from hypersphere.evaluation import Figure
 from hypersphere.files import write_text
 from hypersphere.models import sphereface4
 from hypersphere.objectives import ArcFace
-from hypersphere.recipes.chapter2 import open_set
+from hypersphere.recipes.chapter2 import make_open_set
 from hypersphere.recognition import Embedder, evaluate
 from hypersphere.recognition.loading import PRETRAINED
 from hypersphere.training import Config, Experiment, Selection, replace
@@ -24,7 +24,7 @@ from hypersphere.training import Config, Experiment, Selection, replace
 def build_config(threads: int) -> Config:
     """Return the recipe for unseen characters with rotations as further classes; its widths keep the file below 2 MB."""
     model = call(sphereface4, widths=(32, 64, 128, 224), feature_dim=128, norm="batch")
-    recipe = open_set("laptop", call(ArcFace, m=0.25, scale=24.0))
+    recipe = make_open_set("laptop", call(ArcFace, m=0.25, scale=24.0))
     samples = Selection(rotations=True)
     every = {"evaluate_every": 6000, "checkpoint_every": 500, "log_every": 100}
     return replace(recipe, name="characters", steps=6000, backbone=model, samples=samples, threads=threads, **every)

@@ -24,10 +24,11 @@ TOLERANCE = 0.15
 
 def measure_arcface(classes: int, seconds: float) -> _harness.Ratio:
     """Return the time of ArcFace relative to dense cross-entropy."""
-    x, y = heads.batch(classes)
+    x, y = heads.draw_batch(classes)
     names = {"floor": "floor", "ArcFace": "ArcFace"}
     work: dict[str, Callable[[], object]] = {
-        name: functools.partial(heads.timed, heads.make(kind, classes), x, y) for name, kind in names.items()
+        name: functools.partial(heads.run_step_and_free, heads.make_head(kind, classes), x, y)
+        for name, kind in names.items()
     }
     return _harness.compare(work, "floor", seconds=seconds, warmup=1)["ArcFace"]
 
@@ -69,7 +70,7 @@ def read_figure(text: str, pattern: str) -> float:
 
 def main() -> int:
     """Print each figure with its measurement; return 1 if one differs by more than the tolerance."""
-    p = _harness.parser(__doc__)
+    p = _harness.make_parser(__doc__)
     p.set_defaults(threads=1)
     args = p.parse_args()
     torch.set_num_threads(args.threads)
@@ -87,7 +88,7 @@ def main() -> int:
         f"`make bench-check` took {(time.monotonic() - start) / 60:.1f} minutes."
     )
     how = "interleaved rounds until the interval is below 5 % or 30 s (100,000 classes: 150 s) have passed."
-    _harness.report("readme", "Figures of the README", ["figure", "README", "measured"], rows, args, notes, how)
+    _harness.write_report("readme", "Figures of the README", ["figure", "README", "measured"], rows, args, notes, how)
     return int(num_wrong > 0)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 from PIL import Image, ImageOps
 
 from hypersphere.data import CIFAR10, Compose, CropFlip, InMemory, Loader, Normalize
@@ -64,7 +64,7 @@ def transform_with_pil(pictures: list[Image.Image], batches: int = 10) -> int:
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    args = make_parser(__doc__).parse_args()
     images, description = load_dataset()
     pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images.data[:5000]]
     load = functools.partial(Loader, images, BATCH)
@@ -94,7 +94,7 @@ def main() -> None:
         f"{description}, batches of {BATCH}. Both rates are the best of the rounds; the last column compares wall-clock time. "
         "The goal is at least 20,000 images/s with pad-crop-flip."
     )
-    report(
+    write_report(
         "data",
         "CIFAR-10 batches",
         ["pipeline", "images/s", "images per CPU second", "relative to PIL"],

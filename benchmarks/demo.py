@@ -52,7 +52,7 @@ def read_cpu() -> float:
 
 def main() -> None:
     """Run the demo and print or record one row per round."""
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--note", default="", help="what else the machine was doing")
     parser.set_defaults(rounds=1, threads=1)
     args = parser.parse_args()
@@ -70,7 +70,7 @@ def main() -> None:
         figures = run_demo()
         rows.append(["letters", *(figures[key] for key in ("wall", "cpu", "EER", "rank-1", "named", "unknown"))])
     how = f"{os.cpu_count() or 1} cores; the demo uses one thread. Letters of Georgian and Armenian, trained on three other scripts."
-    _harness.report("demo", "The demo: letters of unseen alphabets", header, rows, args, args.note, how)
+    _harness.write_report("demo", "The demo: letters of unseen alphabets", header, rows, args, args.note, how)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from _harness import interleaved, measure_peak, parser, peak_memory, report
+from _harness import make_parser, measure_peak, peak_memory, time_interleaved, write_report
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -106,7 +106,7 @@ def measure_energies(args) -> list[list[object]]:
     for half in (False, True):
         for n in (64, 512, 4096):
             ways = {way: make_work(way, n, half) for way in WAYS if not (half and n == 4096 and way == "cdist")}
-            seconds = interleaved(ways, min(args.rounds, 3) if n == 4096 else args.rounds, min_seconds=0.02)
+            seconds = time_interleaved(ways, min(args.rounds, 3) if n == 4096 else args.rounds, min_seconds=0.02)
             for way, taken in seconds.items():
                 memory = peak_memory(__file__, way, str(n), str(int(half))) if n == 4096 else "–"
                 name = "concatenation, cdist" if half and way == "cdist" else way
@@ -170,7 +170,7 @@ def measure_regularizers(args) -> list[list[object]]:
     # AP-CoMHE updates its basis every ten steps, so ten steps are measured together.
     repeats = dict.fromkeys(parts, 1) | dict.fromkeys([name for name in parts if name.startswith("AP")], 10)
     works = {name: lambda run=run, k=repeats[name]: [run() for _ in range(k)] for name, run in parts.items()}
-    seconds = interleaved(works | {"none": plain}, args.rounds, min_seconds=0.2)
+    seconds = time_interleaved(works | {"none": plain}, args.rounds, min_seconds=0.2)
     step, taken = seconds["none"], {name: seconds[name] / repeats[name] for name in parts}
     return [
         ["none", step * 1e3, "–"],
@@ -179,7 +179,7 @@ def measure_regularizers(args) -> list[list[object]]:
 
 
 def main() -> None:
-    p = parser(__doc__)
+    p = make_parser(__doc__)
     p.add_argument("--training", action="store_true", help="measure only regularizers in a training step")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
@@ -192,9 +192,9 @@ def main() -> None:
     if not args.training:
         header = ["space", "N", "way", "ms", "ratio to the floor", "MiB"]
         notes = f"E_2 with its gradient, d = {DIM}. Memory is the rise of the peak in a fresh process."
-        report("energy", "Hyperspherical energy, value and gradient", header, measure_energies(args), args, notes)
+        write_report("energy", "Hyperspherical energy, value and gradient", header, measure_energies(args), args, notes)
     notes = "CNN-9 of table D.1, batch 128 of 32 × 32, ten classes. Each row: forward, backward and step of the regularizer alone."
-    report(
+    write_report(
         f"energy_training_{args.threads}",
         "Time of a regularizer in a training step",
         ["regularizer", "ms", "of a step"],

@@ -13,14 +13,14 @@ import sys
 import tempfile
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 from safetensors.torch import save_file
 
 NEURONS, DIM, AIM = 30_522, 768, 20
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    args = make_parser(__doc__).parse_args()
     if args.memory:
         _measure(args.memory[0], int(args.memory[1]))
         return
@@ -37,7 +37,7 @@ def main() -> None:
     )
     header = ["threads", "wall-clock s", "CPU s", "progress updates", "peak MiB", "aim, wall-clock s"]
     how = f"one run of each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
-    report("energy_table", "The energy of a table of 30,522 words", header, rows, args, notes, how)
+    write_report("energy_table", "The energy of a table of 30,522 words", header, rows, args, notes, how)
 
 
 def _run_child(path: pathlib.Path, threads: int) -> list[object]:
@@ -63,7 +63,7 @@ def _measure(path: str, threads: int) -> None:
     def count_progress():
         yield lambda name, done: steps.append(done)
 
-    command.progress = count_progress  # replaces the progress bar
+    command.show_progress = count_progress  # replaces the progress bar
     start, begun = time.process_time(), time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
         assert run(["energy", path, "--json"]) == 0

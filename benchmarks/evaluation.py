@@ -111,7 +111,7 @@ def search_rows(seconds: float) -> list[list[object]]:
             index.add(gallery.numpy())
             work[f"faiss {faiss.__version__} IndexFlatIP"] = functools.partial(index.search, probes.numpy(), K)
         title = f"exact search, {GALLERY:,} × {DIM}, {count} probes"
-        best = _harness.interleaved(work, rounds=9)
+        best = _harness.time_interleaved(work, rounds=9)
         rows.append([title, "hypersphere", f"{1000 * best['baseline']:.1f} ms", "–", "faiss"])
         for name, ratio in _harness.compare(work, "baseline", seconds=seconds).items():
             rows.append([title, name, f"{1000 * best[name]:.1f} ms, {ratio} of hypersphere", "–", "–"])
@@ -120,7 +120,7 @@ def search_rows(seconds: float) -> list[list[object]]:
 
 def main() -> None:
     """Measure each piece of work in a fresh process, then search."""
-    p = _harness.parser(__doc__)
+    p = _harness.make_parser(__doc__)
     p.add_argument(
         "--seconds", type=float, default=10.0, help="longest time per comparison of search, in seconds (%(default)s)"
     )
@@ -149,7 +149,7 @@ def main() -> None:
     )
     header = ["work", "way", "CPU time", "extra memory", "aim, at most"]
     how = f"the least of {args.rounds} fresh processes; search: the least of 9 interleaved rounds."
-    _harness.report("evaluation", "Evaluations of many features", header, rows, args, notes, how)
+    _harness.write_report("evaluation", "Evaluations of many features", header, rows, args, notes, how)
 
 
 if __name__ == "__main__":

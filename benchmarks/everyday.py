@@ -230,7 +230,7 @@ COMPILED_GROUPS: dict[str, tuple[Callable[[], Work], dict[str, str]]] = {
 
 def main() -> None:
     """Measure all groups, or the groups whose name contains one of the arguments."""
-    p = _harness.parser(__doc__)
+    p = _harness.make_parser(__doc__)
     p.add_argument("groups", nargs="*", help="measure only groups whose name contains one of these words")
     p.add_argument("--seconds", type=float, default=20.0, help="longest time per group, in seconds (%(default)s)")
     p.add_argument("--compiled", action="store_true", help="also measure heads with torch.compile")
@@ -279,7 +279,7 @@ def main() -> None:
     )
     how = f"rounds until every interval is below 5 % or {args.seconds:g} s have passed."
     header = ["work", "row", "measured", "aim, at most"]
-    _harness.report("everyday", "Small and everyday work", header, rows, args, notes, how)
+    _harness.write_report("everyday", "Small and everyday work", header, rows, args, notes, how)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def measure_folds(faces: LFW, wanted: torch.Tensor, args: argparse.Namespace) ->
     )
     how = "cosine of sface features; accuracy with the threshold that is best on the other nine folds."
     header = ["measure", "features", "features with those of the mirror image"]
-    _harness.report("faces_lfw", "sface on the ten folds of LFW", header, rows, args, notes, how)
+    _harness.write_report("faces_lfw", "sface on the ten folds of LFW", header, rows, args, notes, how)
 
 
 def _format_folds(faces: LFW, features: torch.Tensor, found: torch.Tensor) -> dict[str, str]:
@@ -123,7 +123,7 @@ def measure_thresholds(faces: LFW, features: torch.Tensor, found: torch.Tensor, 
     )
     header = ["threshold from", "cosine", "strangers accepted", "members recognized"]
     title = f"Thresholds for a gallery of {len(gallery)} people (sface, LFW)"
-    _harness.report("faces_thresholds", title, header, table, args, notes, "exact search by cosine.")
+    _harness.write_report("faces_thresholds", title, header, table, args, notes, "exact search by cosine.")
 
 
 def _first_pictures(labels: torch.Tensor, usable: torch.Tensor) -> list[int]:
@@ -185,7 +185,7 @@ def measure_time(faces: LFW, args: argparse.Namespace) -> None:
     }
     if runtimes["yunet"].get_inputs()[0].shape[2:] != [640, 640]:
         del work["detector network, onnxruntime"]
-    seconds = _harness.interleaved(work, args.rounds, warmup=2, min_seconds=0.05)
+    seconds = _harness.time_interleaved(work, args.rounds, warmup=2, min_seconds=0.05)
     ratios = [
         ("detection in 640×640", "detect", "detect, OpenCV"),
         ("network of the detector, 640×640", "detector network", "detector network, onnxruntime"),
@@ -212,11 +212,11 @@ def measure_time(faces: LFW, args: argparse.Namespace) -> None:
         ["one face, all three", "OpenCV and onnxruntime", *(f"{t * 1e3:.2f}" for t in total), total[0] / total[1]]
     )
     header = ["work", "beside", "ms", "their ms", "ratio (goal ≤ 1.2)"]
-    _harness.report("faces_time", "CPU time per face", header, rows, args, NOTES)
+    _harness.write_report("faces_time", "CPU time per face", header, rows, args, NOTES)
 
 
 def main() -> None:
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.set_defaults(threads=1, rounds=9)
     args = parser.parse_args()

@@ -1,13 +1,12 @@
-"""How good is `hypersphere fit` without a knob: small folders, spoken digits, Omniglot and faces, beside tuned settings?
+"""Compare the default settings of `hypersphere fit` with tuned settings: small folders, spoken digits, Omniglot, faces.
 
-    HYPERSPHERE_DATA=… python benchmarks/fit.py choose --threads 1 --record     # the candidates for a default
-    HYPERSPHERE_DATA=… python benchmarks/fit.py report --threads 1 --record     # the defaults on other identities
+    HYPERSPHERE_DATA=… python benchmarks/fit.py choose --threads 1 --record     # candidates for a default
+    HYPERSPHERE_DATA=… python benchmarks/fit.py report --threads 1 --record     # defaults on other identities
 
-Identities of faces and spoken digits are divided in three: a fifth to choose defaults on, a fifth to report on, the others to
-train on. ``choose`` trains each candidate on the others and measures the first fifth. ``report`` trains on both, with the defaults
-as they are released, and measures the last fifth, which no choice has looked at. Omniglot has its own evaluation alphabets.
-"tuned" is the setting that was chosen for that data by hand, with at least the same CPU time. Each finished fit is a row of
-``reports/fit.jsonl`` and is not made again.
+Identities of faces and spoken digits are split in three: a fifth to choose defaults, a fifth to report, the others for training.
+``choose`` trains each candidate and measures the first fifth. ``report`` trains with the released defaults on all but the last
+fifth, which was not used for any choice, and measures it. Omniglot has its own evaluation alphabets. "tuned" is the setting chosen by
+hand for the data, with at least the same CPU time. Each finished fit is a row of ``reports/fit.jsonl`` and is not repeated.
 """
 
 import json
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from _fit_sources import faces, omniglot, small, spoken
-from _harness import parser, report
+from _fit_sources import unpack_omniglot, write_digit_sets, write_face_tables, write_small_set
+from _harness import make_parser, write_report
 from safetensors.torch import load_file
 
 from hypersphere.evaluation import compare_embedders
@@ -63,7 +62,7 @@ CANDIDATES = {
 
 @dataclass(frozen=True)
 class Fit:
-    """One call: what it is called, who it is measured on, its source, its settings."""
+    """One call of ``fit``: its study, phase, arm, seed, source and settings."""
 
     study: str
     phase: str
@@ -74,64 +73,69 @@ class Fit:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells its row from the others."""
+        """The columns that identify its row."""
         return {"study": self.study, "phase": self.phase, "arm": self.arm, "seed": self.seed}
 
 
-DIVIDED: dict[str, Callable[[pathlib.Path], dict[str, pathlib.Path]]] = {"lfw": faces, "spoken": spoken}
+DIVIDED: dict[str, Callable[[pathlib.Path], dict[str, pathlib.Path]]] = {
+    "lfw": write_face_tables,
+    "spoken": write_digit_sets,
+}
 
 
-def fits(work: pathlib.Path, phase: str, wanted: list[str], seeds: int) -> list[Fit]:
-    """Every fit of a phase, one seed of all before the next; what is not wanted is not unpacked."""
+def list_fits(work: pathlib.Path, phase: str, studies: list[str], seeds: int) -> list[Fit]:
+    """Return the fits of a phase, ordered by seed; only the data of the given studies is unpacked."""
     found: list[Fit] = []
     for seed in range(seeds):
         own = [f"seed={seed}"]
-        for name in (n for n in DIVIDED if n in wanted):
+        for name in (n for n in DIVIDED if n in studies):
             source = DIVIDED[name](work)[phase]
             if phase == "choose":
                 found += [Fit(name, phase, arm, seed, source, [*o, *own]) for arm, o in CANDIDATES[name].items()]
             else:
                 found += [Fit(name, phase, "default", seed, source, own)]
-        if phase == "report" and "lfw" in wanted:
-            found += [Fit("lfw", phase, "tuned", seed, faces(work)[phase], [*LFW, *own])]
-        if phase == "report" and "omniglot" in wanted:
-            found += [Fit("omniglot", phase, "default", seed, omniglot(work), own)]
-            found += [Fit("omniglot", phase, "tuned", seed, omniglot(work), [*OMNIGLOT, *own])]
-        if phase == "report" and "small" in wanted:
-            found += [Fit("30 characters × 10", phase, "default", seed, small(work, seed), own)]
+        if phase == "report" and "lfw" in studies:
+            found += [Fit("lfw", phase, "tuned", seed, write_face_tables(work)[phase], [*LFW, *own])]
+        if phase == "report" and "omniglot" in studies:
+            found += [Fit("omniglot", phase, "default", seed, unpack_omniglot(work), own)]
+            found += [Fit("omniglot", phase, "tuned", seed, unpack_omniglot(work), [*OMNIGLOT, *own])]
+        if phase == "report" and "small" in studies:
+            found += [Fit("30 characters × 10", phase, "default", seed, write_small_set(work, seed), own)]
     return found
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("phase", nargs="?", choices=["choose", "report"], help="without it the rows are shown")
-    options.add_argument("--study", action="append", choices=["small", "spoken", "omniglot", "lfw"], help="these only")
-    options.add_argument("--arm", help="this one only")
+    options = make_parser(__doc__)
+    options.add_argument("phase", nargs="?", choices=["choose", "report"], help="without it, print the recorded rows")
+    options.add_argument(
+        "--study", action="append", choices=["small", "spoken", "omniglot", "lfw"], help="only this study; repeatable"
+    )
+    options.add_argument("--arm", help="only this arm")
     options.add_argument("--work", default="runs/fit", help="folder for unpacked pictures and runs")
-    options.add_argument("--steps", type=int, help="steps of every fit, where fewer than the default shall do")
+    options.add_argument("--steps", type=int, help="number of steps of every fit (default: that of fit)")
     options.add_argument("--seeds", type=int, default=3)
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     work = pathlib.Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
-    wanted = args.study or ["small", "spoken", "omniglot", "lfw"]
-    for one in fits(work, args.phase, wanted, args.seeds) if args.phase else []:
+    studies = args.study or ["small", "spoken", "omniglot", "lfw"]
+    for one in list_fits(work, args.phase, studies, args.seeds) if args.phase else []:
         if args.arm in (None, one.arm) and not any(
-            one.key.items() <= row.items() and row["asked_steps"] == args.steps for row in recorded()
+            one.key.items() <= row.items() and row["asked_steps"] == args.steps for row in read_rows()
         ):
-            row = made(one, work, args.steps, args.threads)
+            row = run_fit(one, work, args.steps, args.threads)
             print(json.dumps(row), flush=True)
             if args.record:
                 with (REPORTS / "fit.jsonl").open("a") as file:
                     file.write(json.dumps(row) + "\n")
     if args.record and args.phase == "report":
         write_gaps(work / "runs")
-    show(recorded(), args)
+    write_table(read_rows(), args)
 
 
 def write_gaps(runs: pathlib.Path) -> None:
-    """Give tuned rows that were made before their default's the difference, where the features of both are still there."""
-    rows = recorded()
+    """Add the difference from the default to tuned rows recorded before it, if the features of both still exist."""
+    rows = read_rows()
     for row in rows:
         known = row.get("identities_resampled", {})
         if (
@@ -140,53 +144,53 @@ def write_gaps(runs: pathlib.Path) -> None:
             and "default minus tuned" not in known
             and "folder" in row
         ):
-            row["identities_resampled"] = resampled(row, runs)
+            row["identities_resampled"] = resample_identities(row, runs)
     (REPORTS / "fit.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def recorded() -> list[dict[str, Any]]:
-    """The rows so far."""
+def read_rows() -> list[dict[str, Any]]:
+    """Return the recorded rows."""
     path = REPORTS / "fit.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def made(one: Fit, work: pathlib.Path, steps: int | None, threads: int) -> dict[str, Any]:
-    """One fit and its row."""
-    quiet = ["pictures=false", "evaluate_every=1000000"]  # what is measured on the way changes no weight
+def run_fit(one: Fit, work: pathlib.Path, steps: int | None, threads: int) -> dict[str, Any]:
+    """Run a fit and return its row."""
+    quiet = ["pictures=false", "evaluate_every=1000000"]  # evaluations during training do not change the weights
     overrides = [*one.overrides, *quiet, f"threads={threads}", *([f"steps={steps}"] if steps else [])]
-    busy, wall = time.process_time(), time.monotonic()
+    cpu_start, start = time.process_time(), time.monotonic()
     name = "_".join(f"{value}" for value in (*one.key.values(), steps)).replace(" ", "_")
     run = fit(one.source, work / "runs" / name, settings=overrides)
-    times = {"cpu": round(time.process_time() - busy, 1), "seconds": round(time.monotonic() - wall, 1)}
+    times = {"cpu": round(time.process_time() - cpu_start, 1), "seconds": round(time.monotonic() - start, 1)}
     figures = json.loads((run.folder / "report.json").read_text())["figures"]
     kept = {key: figures.get(key) for key in ("EER", "TAR@FAR=1e-2", "TAR@FAR=1e-3", "rank-1", "identities", "images")}
     done = next(int(choice.value) for choice in run.choices if choice.key == "steps")
     row = {**one.key, "asked_steps": steps, "steps": done, **times, "folder": run.folder.name, "figures": kept}
-    return {**row, "identities_resampled": resampled(row, work / "runs")}
+    return {**row, "identities_resampled": resample_identities(row, work / "runs")}
 
 
-def resampled(row: dict[str, Any], runs: pathlib.Path) -> dict[str, list[float]]:
-    """The EER with an interval over identities, and of a tuned fit what it is above the default of the same seed."""
-    own, labels = held_out(runs / row["folder"])
+def resample_identities(row: dict[str, Any], runs: pathlib.Path) -> dict[str, list[float]]:
+    """Return the EER with an interval over identities; for a tuned fit also the difference from the default with the same seed."""
+    own, labels = read_features(runs / row["folder"])
     found = compare_embedders(own, own, labels, resamples=300).first
     spans = {"EER": [float(found), *found.interval]}
     same = {**{key: row[key] for key in ("study", "phase", "seed")}, "arm": "default"}
-    plain = [r for r in recorded() if all(r[key] == value for key, value in same.items()) and "folder" in r]
+    plain = [r for r in read_rows() if all(r[key] == value for key, value in same.items()) and "folder" in r]
     if row["arm"] == "tuned" and plain:
-        default, _ = held_out(runs / plain[-1]["folder"])
+        default, _ = read_features(runs / plain[-1]["folder"])
         gap = compare_embedders(default, own, labels, resamples=300).difference
         spans["default minus tuned"] = [float(gap), *gap.interval]
     return spans
 
 
-def held_out(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and identities of the measured images of a run."""
+def read_features(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features and identities of the measured images of a run."""
     tensors = load_file(folder / HELD_OUT)
     return tensors["features"], tensors["labels"]
 
 
-def show(rows: list[dict[str, Any]], args: Any) -> None:
-    """The table: a line for each fit, and the mean of those that differ in their seed only."""
+def write_table(rows: list[dict[str, Any]], args: Any) -> None:
+    """Write the table: a row per fit, and the mean over seeds."""
     names = ("EER", "TAR@FAR=1e-2", "TAR@FAR=1e-3", "rank-1")
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in sorted(rows, key=lambda r: (r["phase"], r["study"], r["arm"], r["steps"], r["seed"])):
@@ -196,27 +200,27 @@ def show(rows: list[dict[str, Any]], args: Any) -> None:
     for (phase, study, arm, steps), runs in groups.items():
         people = f"{runs[0]['figures']['images']['value']} of {runs[0]['figures']['identities']['value']}"
         for row in runs:
-            cells = [_cell(row["figures"][name]) for name in names]
+            cells = [_format_cell(row["figures"][name]) for name in names]
             if "identities_resampled" in row:
-                cells[0] = _span(row["identities_resampled"]["EER"])
+                cells[0] = _format_span(row["identities_resampled"]["EER"])
             else:
                 cells[0] = cells[0].partition(" ")[0]
             table.append([phase, study, arm, people, steps, row["seed"], *cells, f"{row['cpu']:.0f}"])
         if len(runs) > 1:
-            cells = [_mean([row["figures"][name] for row in runs]) for name in names]
+            cells = [_format_mean([row["figures"][name] for row in runs]) for name in names]
             cost = statistics.fmean(row["cpu"] for row in runs)
             table.append([phase, study, arm, people, steps, "all", *cells, f"{cost:.0f}"])
         gaps = {row["seed"]: row.get("identities_resampled", {}).get("default minus tuned") for row in runs}
         differences += [
-            f"{study}, tuned for {steps} steps{', the former default' if runs[0].get('against') else ''}, seed {seed}: {_span(gap)}"
+            f"{study}, tuned for {steps} steps{', the former default' if runs[0].get('against') else ''}, seed {seed}: {_format_span(gap)}"
             for seed, gap in gaps.items()
             if gap
         ]
     header = ["phase", "source", "setting", "measured images of identities", "steps", "seed"]
     header += [*(f"{name} %" for name in names), "CPU seconds"]
-    report(
+    write_report(
         "fit",
-        "`hypersphere fit` without a knob",
+        "`hypersphere fit` with default and tuned settings",
         header,
         table,
         args,
@@ -228,23 +232,23 @@ def show(rows: list[dict[str, Any]], args: Any) -> None:
         "number of steps was.\n\n"
         "EER of the default less that of the tuned setting, in points, on the same resampled identities: "
         + ("; ".join(differences) or "not measured"),
-        how="one fit after another beside other work.",
+        how="sequential fits on a busy machine.",
     )
 
 
-def _span(span: list[float]) -> str:
+def _format_span(span: list[float]) -> str:
     value, low, high = (100 * number for number in span)
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _mean(figures: list[dict[str, Any] | None]) -> str:
+def _format_mean(figures: list[dict[str, Any] | None]) -> str:
     values = [100 * figure["value"] for figure in figures if figure is not None]
     if len(values) < 2:
         return "–"
     return f"{statistics.fmean(values):.1f} ± {statistics.stdev(values) / len(values) ** 0.5:.1f}"
 
 
-def _cell(figure: dict[str, Any] | None) -> str:
+def _format_cell(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return "–"
     low, high = figure["interval"]

@@ -82,7 +82,7 @@ def measure_least(ways: dict[str, tuple[Clock, Callable[[], object]]], rounds: i
 
 
 def main() -> None:
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--templates", type=int, default=100_000)
     parser.add_argument("--no-server", action="store_true", help="do not measure PostgreSQL")
     parser.add_argument(
@@ -174,7 +174,9 @@ def main() -> None:
     ]
     title = f"A gallery of {args.templates} templates, d = {DIM}"
     how = f"{args.rounds} interleaved rounds of the probes, the least of each."
-    _harness.report(f"galleries_{args.templates}{'_hnsw' if args.hnsw else ''}", title, header, rows, args, notes, how)
+    _harness.write_report(
+        f"galleries_{args.templates}{'_hnsw' if args.hnsw else ''}", title, header, rows, args, notes, how
+    )
     for gallery in galleries.values():
         gallery.close()
     shutil.rmtree(folder, ignore_errors=True)

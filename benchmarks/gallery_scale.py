@@ -22,7 +22,7 @@ def draw_people(count: int, seed: int, noise: float = 0.6) -> tuple[torch.Tensor
 
 
 def main() -> None:
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--templates", type=int, default=20_000)
     parser.set_defaults(rounds=3, threads=1)
     args = parser.parse_args()
@@ -47,8 +47,10 @@ def main() -> None:
         built[name], size[name] = time.process_time() - start, bytes_each
         ways[name] = lambda p, index=index: torch.from_numpy(index.search(p.numpy(), K)[1])
     exact = ways["exact, float32"](probes)
-    one = _harness.interleaved({n: lambda f=f: f(probes[:1]) for n, f in ways.items()}, args.rounds, min_seconds=0.2)
-    many = _harness.interleaved({n: lambda f=f: f(probes) for n, f in ways.items()}, args.rounds)
+    one = _harness.time_interleaved(
+        {n: lambda f=f: f(probes[:1]) for n, f in ways.items()}, args.rounds, min_seconds=0.2
+    )
+    many = _harness.time_interleaved({n: lambda f=f: f(probes) for n, f in ways.items()}, args.rounds)
     rows = []
     for name, find in ways.items():
         hits = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), find(probes).tolist(), strict=True)]
@@ -70,7 +72,9 @@ def main() -> None:
         "1 of 256 probes, ms", f"recall of {K}", "recall of the first",
     ]  # fmt: skip
     title = f"Search among {len(templates)} templates of {len(templates) // 4} people, d = {DIM}"
-    _harness.report("gallery_scale", title, header, rows, args, "CPU time. HNSW with efSearch 128, efConstruction 40.")
+    _harness.write_report(
+        "gallery_scale", title, header, rows, args, "CPU time. HNSW with efSearch 128, efConstruction 40."
+    )
 
 
 if __name__ == "__main__":

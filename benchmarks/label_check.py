@@ -11,8 +11,8 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from grouping import Set, load_lfw, load_omniglot
 
-from benchmarks.grouping import Set, lfw, omniglot
 from hypersphere.evaluation.score_calibration import LogisticCalibration
 from hypersphere.recognition.grouping_calibration import calibrate_features
 from hypersphere.recognition.label_check import check_labels
@@ -51,11 +51,11 @@ def measure(name: str, data: Set, calibration: LogisticCalibration | None, how: 
     return line
 
 
-def several(data: Set, least: int) -> Set:
-    """Only labeled samples of identities with at least so many samples."""
+def select_identities(data: Set, min_samples: int) -> Set:
+    """Return the labeled samples of identities with at least ``min_samples`` samples."""
     data = data.part(data.labeled)
     counts = torch.bincount(data.labels)
-    return data.part(counts[data.labels] >= least)
+    return data.part(counts[data.labels] >= min_samples)
 
 
 def main() -> None:
@@ -64,16 +64,16 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True, help="folder for features, outside the repository")
     parser.add_argument("--record", action="store_true", help="write benchmarks/reports/label_check.md")
     args = parser.parse_args()
-    choose, report, _ = lfw(args.cache)
+    choose, report, _ = load_lfw()
     known = calibrate_features(choose.features[choose.labeled], choose.labels[choose.labeled])
     rows = []
-    for least in (2, 4):
-        name = f"LFW folds 5–9, people with ≥ {least} pictures"
+    for min_samples in (2, 4):
+        name = f"LFW folds 5–9, people with ≥ {min_samples} pictures"
         rows += [
-            measure(name, several(report, least), known, "folds 0–4", 0),
-            measure(name, several(report, least), None, "the shuffled labels", 0),
+            measure(name, select_identities(report, min_samples), known, "folds 0–4", 0),
+            measure(name, select_identities(report, min_samples), None, "the shuffled labels", 0),
         ]
-    even, odd = omniglot(args.cache)
+    even, odd = load_omniglot(args.cache)
     known = calibrate_features(even.features, even.labels)
     rows += [
         measure("Omniglot, odd alphabets", odd, known, "even alphabets", 0),

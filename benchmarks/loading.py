@@ -1,6 +1,6 @@
-"""What does decoding cost: batches from a folder of JPEG files, tar shards and the decoded cache, against arrays in memory?
+"""Compare reading batches from JPEG files, tar shards and the decoded cache with arrays in memory.
 
-CPU time of one pass over the same pictures, as a ratio to copying the batches out of an array; the throughput beside it.
+Reports the CPU time of one pass over the same pictures, relative to copying batches out of an array, and the throughput.
 """
 
 import functools
@@ -11,7 +11,7 @@ import tempfile
 
 import numpy as np
 import torch
-from _harness import interleaved, parser, report
+from _harness import make_parser, time_interleaved, write_report
 from PIL import Image
 
 from hypersphere.data import Loader, PicturePreprocessing, cache_decoded, open_source
@@ -19,8 +19,8 @@ from hypersphere.data import Loader, PicturePreprocessing, cache_decoded, open_s
 COUNT, SIDE, BATCH = 1024, 128, 128
 
 
-def pictures() -> list[bytes]:
-    """JPEG files of smooth patterns with some noise, about as large as photographs of this size."""
+def make_pictures() -> list[bytes]:
+    """Return JPEG files of smooth patterns with noise, about as large as photographs of this size."""
     draw = np.random.default_rng(0)
     files = []
     for _ in range(COUNT):
@@ -34,10 +34,10 @@ def pictures() -> list[bytes]:
     return files
 
 
-def written(root: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """The same pictures as a folder of identities and as one shard."""
+def write_pictures(root: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Write the pictures as a folder of identities and as one tar shard, and return both paths."""
     with tarfile.open(root / "all.tar", "w") as archive:
-        for i, content in enumerate(pictures()):
+        for i, content in enumerate(make_pictures()):
             folder = root / "folder" / f"id{i % 32:02d}"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{i}.jpg").write_bytes(content)
@@ -48,17 +48,17 @@ def written(root: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return root / "folder", root / "all.tar"
 
 
-def passed(loader: Loader) -> int:
+def read_epoch(loader: Loader) -> int:
     loader.seek(loader.epoch + 1)
     return sum(len(labels) for _, labels in loader)
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    args = make_parser(__doc__).parse_args()
     torch.set_num_threads(args.threads)
     rows: list[list[object]] = []
     with tempfile.TemporaryDirectory() as name:
-        folder, shard = written(pathlib.Path(name))
+        folder, shard = write_pictures(pathlib.Path(name))
         for size in (48, 112):
             prepare = PicturePreprocessing(size=(size, size))
             files = open_source(folder).dataset(prepare)
@@ -70,12 +70,12 @@ def main() -> None:
                 "folder of JPEG files": files,
                 "tar shard": open_source(shard).dataset(prepare),
             }
-            work = {what: functools.partial(passed, Loader(data, BATCH)) for what, data in sets.items()}
-            found = interleaved(work, args.rounds)
+            work = {what: functools.partial(read_epoch, Loader(data, BATCH)) for what, data in sets.items()}
+            found = time_interleaved(work, args.rounds)
             rows += [
                 [f"{size}×{size}", what, f"{COUNT / found[what]:,.0f}", found[what] / found[floor]] for what in sets
             ]
-    report(
+    write_report(
         "loading",
         "Reading batches of pictures",
         ["size", "from", "pictures per CPU second", "time against the arrays"],

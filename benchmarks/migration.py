@@ -24,7 +24,7 @@ def find_pictures(data: LFW, people: int) -> torch.Tensor:
 
 
 def main() -> None:
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--old", default="sface")
     parser.add_argument("--new", default="dlib-resnet")
     parser.add_argument("--people", type=int, default=500)
@@ -58,7 +58,7 @@ def main() -> None:
         "points lost",
     ]
     title = f"Migration from {args.old} to {args.new} without pictures"
-    _harness.report(f"migration_{args.new}", title, header, table, args, notes, "exact search by cosine.")
+    _harness.write_report(f"migration_{args.new}", title, header, table, args, notes, "exact search by cosine.")
 
 
 def _format(share: float, people: int) -> str:

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 from torch import Tensor, nn
 
 from hypersphere import data, objectives
@@ -55,14 +55,14 @@ ARMS: dict[str, tuple[Callable[[], nn.Module], int | None]] = {
 
 
 def measure(arm: str, seed: int) -> tuple[float, float]:
-    """One training; its AUROC and its share of known digits that are named, both in percent."""
+    """Train once; return the AUROC and the share of known digits that are recognized, both in percent."""
     torch.manual_seed(seed)
     digits = torch.randperm(10)
     place = torch.empty(10, dtype=torch.long)
     place[digits] = torch.arange(10)
     train, test = data.Digits(train=True), data.Digits(train=False)
     make, negative = ARMS[arm]
-    images, labels = _scaled(train), place[train.labels]
+    images, labels = _scale_pixels(train), place[train.labels]
     used = labels < (KNOWN if negative is None else KNOWN + NEGATIVES)
     images, labels = images[used], labels[used]
     if negative is not None:
@@ -77,7 +77,7 @@ def measure(arm: str, seed: int) -> tuple[float, float]:
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        features, labels = net(_scaled(test)), place[test.labels]
+        features, labels = net(_scale_pixels(test)), place[test.labels]
         score, named = head.score(features), head.predict(features)
     known, strangers = labels < KNOWN, labels >= KNOWN + NEGATIVES
     threshold = score[strangers].quantile(0.95)
@@ -87,19 +87,19 @@ def measure(arm: str, seed: int) -> tuple[float, float]:
     return 100 * auroc, 100 * right[known].double().mean().item()
 
 
-def _scaled(digits: data.Digits) -> Tensor:
+def _scale_pixels(digits: data.Digits) -> Tensor:
     return digits.data.flatten(1).float() / 255 / 0.37
 
 
-def interval(values: list[float]) -> str:
-    """The mean and its 95 % interval over seeds."""
+def format_interval(values: list[float]) -> str:
+    """Format a mean with its 95 % interval over seeds."""
     half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
     return f"{statistics.mean(values):.1f} ± {half:.1f}"
 
 
 def main() -> None:
-    """Print a table of means and paired differences, and record it if asked to."""
-    p = parser(__doc__)
+    """Print a table of means and paired differences, and write it with ``--record``."""
+    p = make_parser(__doc__)
     p.set_defaults(threads=1)
     p.add_argument("--seeds", type=int, default=20)
     args = p.parse_args()
@@ -111,13 +111,13 @@ def main() -> None:
         for which in (0, 1):
             own, first = ([result[which] for result in runs] for runs in (results, found["CosFace"]))
             row += [
-                interval(own),
-                "–" if arm == "CosFace" else interval([a - b for a, b in zip(own, first, strict=True)]),
+                format_interval(own),
+                "–" if arm == "CosFace" else format_interval([a - b for a, b in zip(own, first, strict=True)]),
             ]
         rows.append(row)
     header = ["head", "AUROC %", "less CosFace", "named %", "less CosFace"]
     how = f"{args.seeds} seeds, each with other digits; ± is a 95 % interval over seeds, of differences paired by seed."
-    report("negatives", "Strangers among handwritten digits", header, rows, args, __doc__.split("\n\n")[2], how)
+    write_report("negatives", "Strangers among handwritten digits", header, rows, args, __doc__.split("\n\n")[2], how)
 
 
 if __name__ == "__main__":

@@ -122,14 +122,14 @@ def tune(rows: Rows) -> dict[str, tuple[str, float]]:
             return best
 
 
-def interval(values: list[float]) -> str:
+def format_interval(values: list[float]) -> str:
     """The mean and its 95 % interval over seeds."""
     mean = statistics.mean(values)
     half = T_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
     return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
 
 
-def steps_to(loss: float, curve: dict[int, float]) -> float | None:
+def count_steps_to(loss: float, curve: dict[int, float]) -> float | None:
     """Steps after which a curve reaches a loss, linear in log(steps) between the measured ones; None outside of them."""
     points = sorted(curve.items())
     for (few, high), (many, low) in itertools.pairwise(points):
@@ -174,7 +174,7 @@ def write_table(rows: Rows) -> None:
             f"{statistics.mean(float(runs[arm, steps, seed]['cpu_seconds']) for seed in SEEDS):.0f}"  # type: ignore[arg-type]
             for arm in ARMS
         )
-        lines.append(f"| {steps} | {means} | {interval(differences)} | {seconds} |")
+        lines.append(f"| {steps} | {means} | {format_interval(differences)} | {seconds} |")
     lines += ["", "## Steps to equal loss", ""]
     curves = {
         (arm, seed): {steps: float(runs[arm, steps, seed]["loss"]) for steps in STEPS}  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def write_table(rows: Rows) -> None:
     last = STEPS[-1]
     lead = statistics.mean(curves["GPT", seed][last] - curves["nGPT", seed][last] for seed in SEEDS)
     slow, fast = ("GPT", "nGPT") if lead > 0 else ("nGPT", "GPT")
-    needed = [steps_to(curves[slow, seed][last], curves[fast, seed]) for seed in SEEDS]
+    needed = [count_steps_to(curves[slow, seed][last], curves[fast, seed]) for seed in SEEDS]
     shown = ", ".join("outside the measured lengths" if steps is None else f"{steps:.0f}" for steps in needed)
     lines.append(
         f"{fast} reaches the loss of {slow} after {last} steps in (seeds {', '.join(map(str, SEEDS))}): {shown} steps."

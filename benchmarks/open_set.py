@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 
 from hypersphere.config import Call
 from hypersphere.objectives import ArcFace, CosFace, Softmax, SphereFace
-from hypersphere.recipes.chapter2 import SPHEREFACE_LAMBDA, open_set, sphereface_lfw
+from hypersphere.recipes.chapter2 import SPHEREFACE_LAMBDA, make_open_set, sphereface_lfw
 from hypersphere.training import Config, CosineRate, call, replace
 from studies.liu2020 import Training
 from studies.liu2020.rows import append_row, read_rows
@@ -35,7 +35,7 @@ PUBLISHED = (
 
 @dataclass
 class Study:
-    """What is trained for each head and repetition (a seed, or a fold), and what is shown of it."""
+    """The heads and settings of a comparison; a repetition is a seed or a fold."""
 
     title: str
     heads: dict[str, Call]
@@ -43,18 +43,18 @@ class Study:
     repetitions: int
     figures: dict[str, str]
     notes: str
-    more: dict[str, int] = field(default_factory=dict)  # repetitions of heads that have others than the rest
+    more: dict[str, int] = field(default_factory=dict)  # repetitions of single heads, if different
 
 
-def characters(seed: int) -> Config:
-    """The recipe's setting, wider and longer, with turned characters as further classes."""
-    found = open_set("laptop", call(Softmax))
+def make_character_config(seed: int) -> Config:
+    """Return the recipe's settings, wider and longer, with rotated characters as further classes."""
+    found = make_open_set("laptop", call(Softmax))
     config = replace(found, steps=4000, evaluate_every=4000, checkpoint_every=500, seed=seed)
     return replace(config, {"backbone.width": 0.5, "samples.rotations": True})
 
 
-def faces(fold: int) -> Config:
-    """People of eight folds; a fold is measured at the threshold of the next."""
+def make_face_config(fold: int) -> Config:
+    """Return the settings for people of eight folds; a fold is measured at the threshold of the next."""
     config: Config = sphereface_lfw("laptop")
     times = {"steps": 1000, "evaluate_every": 1000, "checkpoint_every": 500, "channels_last": True}
     optimizer = call(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=2e-3)
@@ -70,7 +70,7 @@ STUDIES = {
             "CosFace m = 0.25, s = 24": call(CosFace, m=0.25, scale=24.0),
             "ArcFace m = 0.25, s = 24": call(ArcFace, m=0.25, scale=24.0),
         },
-        characters,
+        make_character_config,
         3,
         {
             "eer": "EER %",
@@ -90,11 +90,11 @@ STUDIES = {
             "A-Softmax m = 4": call(SphereFace, m=4, annealing=SPHEREFACE_LAMBDA.replace(rate=0.5)),
             "CosFace m = 0.2, s = 20": call(CosFace, m=0.2, scale=20.0),
         },
-        faces,
+        make_face_config,
         2,
         {"accuracy": "accuracy %", "eer": "EER %", "auc": "AUC %", "tar": "TAR % at FAR 1e-2"},
-        "No outside data: people of eight folds with at least two images are trained on, one fold is measured at the threshold of another. "
-        "CosFace on all ten folds, the others on folds 0 and 1 for the time they take. SphereFace-4 of quarter width with batch "
+        "No outside data: training on people of eight folds with at least two images; one fold is measured at the threshold of another. "
+        "CosFace on all ten folds, the other heads on folds 0 and 1. SphereFace-4 of quarter width with batch "
         "normalization, 128 features, 48×48, 1,000 "
         "steps of 128. Mean ± standard error over folds; cosine scores of features with those of the mirror image.\n\n"
         + PUBLISHED,
@@ -104,10 +104,8 @@ STUDIES = {
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument(
-        "study", nargs="?", choices=STUDIES, help="what to run; without it the recorded runs are shown"
-    )
+    options = make_parser(__doc__)
+    options.add_argument("study", nargs="?", choices=STUDIES, help="study to run; without it, print the recorded runs")
     options.add_argument("--runs", default="runs/open_set", help="folder for checkpoints")
     args = options.parse_args()
     for name, study in STUDIES.items():
@@ -115,11 +113,11 @@ def main() -> None:
         if name == args.study:
             train(study, path, pathlib.Path(args.runs) / name, args.threads)
         if path.exists() and args.study in (None, name):
-            show(name, study, path, args)
+            write_table(name, study, path, args)
 
 
 def train(study: Study, path: pathlib.Path, runs: pathlib.Path, threads: int) -> None:
-    """Every run that has no row yet, all heads of one repetition before the next."""
+    """Make the missing rows, all heads of one repetition before the next."""
     for repetition in range(max(study.repetitions, *study.more.values(), 0)):
         for name, head in study.heads.items():
             if repetition >= study.more.get(name, study.repetitions) or any(
@@ -132,17 +130,22 @@ def train(study: Study, path: pathlib.Path, runs: pathlib.Path, threads: int) ->
             print(name, repetition, {key: row["metrics"][key] for key in study.figures}, row["seconds"], flush=True)
 
 
-def show(name: str, study: Study, path: pathlib.Path, args: argparse.Namespace) -> None:
-    """The table of the recorded runs."""
+def write_table(name: str, study: Study, path: pathlib.Path, args: argparse.Namespace) -> None:
+    """Write the table of the recorded runs."""
     found = {head: [row for row in read_rows(path) if row["head"] == head] for head in study.heads}
     table: list[list[object]] = [
-        [head, len(rows), *(_estimate([row["metrics"][key] for row in rows]) for key in study.figures), _minutes(rows)]
+        [
+            head,
+            len(rows),
+            *(_format_estimate([row["metrics"][key] for row in rows]) for key in study.figures),
+            _format_minutes(rows),
+        ]
         for head, rows in found.items()
         if rows
     ]
     args.threads = max(row["threads"] for rows in found.values() for row in rows)
-    header = ["head", "runs", *study.figures.values(), "minutes a run"]
-    report(
+    header = ["head", "runs", *study.figures.values(), "minutes per run"]
+    write_report(
         f"open_set_{name}",
         study.title,
         header,
@@ -153,11 +156,11 @@ def show(name: str, study: Study, path: pathlib.Path, args: argparse.Namespace) 
     )
 
 
-def _minutes(rows: list[dict[str, Any]]) -> str:
+def _format_minutes(rows: list[dict[str, Any]]) -> str:
     return f"{statistics.mean(row['seconds'] for row in rows) / 60:.1f}"
 
 
-def _estimate(values: list[float]) -> str:
+def _format_estimate(values: list[float]) -> str:
     error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
     return f"{statistics.mean(values):.2f} ± {error:.2f}"
 

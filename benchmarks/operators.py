@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection
 
 import torch
-from _harness import interleaved, measure_peak, parser, peak_memory, report
+from _harness import make_parser, measure_peak, peak_memory, time_interleaved, write_report
 from torch import Tensor, nn
 
 from hypersphere import angular, models, operators
@@ -27,7 +27,7 @@ COMPILED_AIMS = dict.fromkeys(EAGER_AIMS, 1.10) | {"TanhConv2d, learned radius":
 MEMORY_AIMS = {"SphereConv2d": 1.25}
 
 
-def layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
+def make_layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
     """The text's operators, and with ``all_of_them`` other angles and a learned radius as well."""
     shape = (channels, channels, 3)
     kinds = ("Sphere", "Ball", "Tanh", "Linear", "Seg", "Log", "Mix")
@@ -47,7 +47,7 @@ def layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
     return made
 
 
-def training_step(
+def make_training_step(
     layer: Callable[[Tensor], Tensor],
     parameters: list[Tensor],
     channels: int,
@@ -68,33 +68,33 @@ def training_step(
     return step
 
 
-def ratios(
+def measure_ratios(
     channels: int, size: int, compiled: bool, rounds: int, names: Collection[str] | None = None
 ) -> dict[str, float]:
-    made = layers(channels, all_of_them=not compiled or names is not None)
+    made = make_layers(channels, all_of_them=not compiled or names is not None)
     made = {name: layer for name, layer in made.items() if names is None or name in names}
     torch._dynamo.reset()
     work = {
-        name: training_step(torch.compile(layer) if compiled else layer, list(layer.parameters()), channels, size)
+        name: make_training_step(torch.compile(layer) if compiled else layer, list(layer.parameters()), channels, size)
         for name, layer in made.items()
     }
-    seconds = interleaved(work, rounds=rounds, warmup=2, min_seconds=0.1)
+    seconds = time_interleaved(work, rounds=rounds, warmup=2, min_seconds=0.1)
     return {name: value / seconds["nn.Conv2d"] for name, value in seconds.items()}
 
 
-def modes(rounds: int, channels: int = 64, size: int = 32) -> list[list[object]]:
+def measure_modes(rounds: int, channels: int = 64, size: int = 32) -> list[list[object]]:
     """Each layer against nn.Conv2d in the same mode."""
     found = []
     for layout, half in ((torch.channels_last, False), (torch.contiguous_format, True), (torch.channels_last, True)):
-        made = {name: layer.to(memory_format=layout) for name, layer in layers(channels).items()}
-        work = {n: training_step(m, list(m.parameters()), channels, size, layout, half) for n, m in made.items()}
-        seconds = interleaved(work, rounds=rounds, warmup=1)
+        made = {name: layer.to(memory_format=layout) for name, layer in make_layers(channels).items()}
+        work = {n: make_training_step(m, list(m.parameters()), channels, size, layout, half) for n, m in made.items()}
+        seconds = time_interleaved(work, rounds=rounds, warmup=1)
         found.append({name: value / seconds["nn.Conv2d"] for name, value in seconds.items()})
     return [[name, *[column[name] for column in found]] for name in found[0]]
 
 
-def network(rounds: int) -> list[list[object]]:
-    """A compiled CNN-9 of 32×32 pictures, 10 classes, batch 32: forward and backward of a cross-entropy."""
+def measure_network(rounds: int) -> list[list[object]]:
+    """Measure a CNN-9 on 32×32 pictures, eager and compiled: forward and backward of a cross-entropy, batch 32."""
     nets = {
         "CNN-9": models.cnn9(10),
         "CNN-9 of SphereConv": models.cnn9(10, operator=operators.Operator()),
@@ -110,35 +110,35 @@ def network(rounds: int) -> list[list[object]]:
     for compiled in (False, True):
         torch._dynamo.reset()
         work = {n: functools.partial(step, net, torch.compile(net) if compiled else net) for n, net in nets.items()}
-        seconds = interleaved(work, rounds=rounds, warmup=2)
+        seconds = time_interleaved(work, rounds=rounds, warmup=2)
         columns.append({name: value / seconds["CNN-9"] for name, value in seconds.items()})
     aims = {"CNN-9": "–"}
     return [[name, columns[0][name], columns[1][name], aims.get(name, "1.08")] for name in nets]
 
 
-def compiled_angles(rounds: int) -> list[list[object]]:
-    """What has an aim, compiled, against the compiled nn.Conv2d."""
+def measure_compiled(rounds: int) -> list[list[object]]:
+    """Measure the layers that have a goal, compiled, relative to the compiled nn.Conv2d."""
     names = ["nn.Conv2d", *COMPILED_AIMS]
-    found = [ratios(channels, size, True, rounds, names) for channels, size in SHAPES]
+    found = [measure_ratios(channels, size, True, rounds, names) for channels, size in SHAPES]
     return [[name, *[column[name] for column in found], COMPILED_AIMS.get(name, "–")] for name in names]
 
 
-def peaks_of_aims() -> list[list[object]]:
-    """The median of three fresh processes: the same code takes more or less memory from one to the next."""
+def measure_peaks() -> list[list[object]]:
+    """Measure peak memory as the median of three fresh processes, because it varies between processes."""
     names = ["nn.Conv2d", *EAGER_AIMS]
     used = {name: statistics.median(peak_memory(sys.argv[0], name, "64") for _ in range(3)) for name in names}
     return [[n, used[n], used[n] / used["nn.Conv2d"], MEMORY_AIMS.get(n, "–")] for n in names]
 
 
-def memory(name: str, channels: str) -> None:
+def print_memory(name: str, channels: str) -> None:
     size = dict(SHAPES)[int(channels)]
-    layer = layers(int(channels))[name]
-    step = training_step(layer, list(layer.parameters()), int(channels), size)
+    layer = make_layers(int(channels))[name]
+    step = make_training_step(layer, list(layer.parameters()), int(channels), size)
     print(measure_peak(step))
 
 
 def main() -> None:
-    p = parser(__doc__)
+    p = make_parser(__doc__)
     p.add_argument("--modes", action="store_true", help="channels-last and bfloat16 autocast, eager, 64@32²")
     p.add_argument("--network", action="store_true", help="a whole CNN-9, eager and compiled")
     p.add_argument("--compiled", action="store_true", help="angles and radii, compiled")
@@ -148,13 +148,15 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     if args.memory:
-        memory(*args.memory)
+        print_memory(*args.memory)
         return
     suffix = "" if args.threads == 2 else f"_{args.threads}_thread"
     if args.compiled:
         header = ["layer", *[f"{c}@{s}² compiled" for c, s in SHAPES], "aim"]
         notes = "Ratios to the compiled `nn.Conv2d`, 3×3, batch 32, forward and backward."
-        report(f"operators_compiled{suffix}", "Operators, compiled", header, compiled_angles(args.rounds), args, notes)
+        write_report(
+            f"operators_compiled{suffix}", "Operators, compiled", header, measure_compiled(args.rounds), args, notes
+        )
         return
     if args.peaks:
         header = ["layer", "MiB", "of nn.Conv2d", "aim"]
@@ -162,23 +164,27 @@ def main() -> None:
         notes = (
             "What resident memory rises by in one forward and backward pass, 3×3, 64 channels on 32², batch 32, eager."
         )
-        report(f"operators_memory{suffix}", "Memory of operators", header, peaks_of_aims(), args, notes, how)
+        write_report(f"operators_memory{suffix}", "Memory of operators", header, measure_peaks(), args, notes, how)
         return
     if args.modes:
         header = ["layer", "channels-last", "bf16 autocast", "channels-last, bf16 autocast"]
         notes = (
             "Ratios to `nn.Conv2d` in the same mode, 3×3, 64 channels on 32², batch 32, forward and backward, eager."
         )
-        report(f"operators_modes{suffix}", "Operators in other modes", header, modes(args.rounds), args, notes)
+        write_report(
+            f"operators_modes{suffix}", "Operators in other modes", header, measure_modes(args.rounds), args, notes
+        )
         return
     if args.network:
         header = ["network", "eager", "compiled", "aim, compiled"]
         notes = "Ratios to the convolutional network in the same column: a training step on 32 pictures of 32×32, 10 classes."
-        report(f"operators_network{suffix}", "A CNN-9 of operators", header, network(args.rounds), args, notes)
+        write_report(
+            f"operators_network{suffix}", "A CNN-9 of operators", header, measure_network(args.rounds), args, notes
+        )
         return
-    names = list(layers(4))
+    names = list(make_layers(4))
     columns = [(c, s, compiled) for c, s in SHAPES for compiled in ((False,) if args.eager else (False, True))]
-    measured = [ratios(*column, args.rounds) for column in columns]
+    measured = [measure_ratios(*column, args.rounds) for column in columns]
     peaks = {} if args.eager else {name: peak_memory(sys.argv[0], name, "64") for name in names}
     header = ["layer", *[f"{c}@{s}² {'compiled' if compiled else 'eager'}" for c, s, compiled in columns], "aim, eager"]
     header += ["memory 64@32²", "MiB"] if peaks else []
@@ -191,7 +197,7 @@ def main() -> None:
         "with bias, batch 32, float32. Memory is what resident memory rises by in one such pass, in a fresh process."
     )
     name = "operators_eager" if args.eager else "operators"
-    report(f"{name}{suffix}", "Operators against nn.Conv2d", header, rows, args, notes)
+    write_report(f"{name}{suffix}", "Operators against nn.Conv2d", header, rows, args, notes)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a step of orthogonal fine-tuning costs, in CPU time and memory, against peft's OFT, BOFT, HRA and LoRA.
+"""Measure CPU time and memory of a step of orthogonal fine-tuning, compared with peft's OFT, BOFT, HRA and LoRA.
 
 python benchmarks/orthogonal_finetune.py --threads 1            # some minutes on two cores
 python benchmarks/orthogonal_finetune.py --threads 1 --record   # also write the dated reports
-python benchmarks/orthogonal_finetune.py --threads 1 --oft --record   # OFT, its floor and LoRA alone, reports of their own
+python benchmarks/orthogonal_finetune.py --threads 1 --oft --record   # only OFT, the floor and LoRA, in separate reports
 """
 
 import copy
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import peft
 import torch
 import transformers
-from _harness import interleaved, measure_peak, parser, report
+from _harness import make_parser, measure_peak, time_interleaved, write_report
 from torch import Tensor, nn
 
 from hypersphere import orthogonal
@@ -23,44 +23,44 @@ TARGETS = r".*(query|key|value|dense|q_proj|k_proj|v_proj|o_proj|fc1|fc2)$"
 
 
 def main() -> None:
-    p = parser(__doc__)
+    p = make_parser(__doc__)
     p.add_argument("--models", nargs="+", choices=["vit", "bert"], default=["vit", "bert"])
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--batch", type=int, default=4)
     p.add_argument("--oft", action="store_true", help="only the floor, OFT, peft's OFT and its LoRA")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
-    warnings.simplefilter("ignore")  # peers' own
+    warnings.simplefilter("ignore")  # of the other libraries
     for name in args.models:
-        _table(name, args)
+        _report_model(name, args)
 
 
-def _table(name: str, args) -> None:
+def _report_model(name: str, args) -> None:
     torch.manual_seed(0)
-    model, inputs, size = _model(name, args)
-    variants = {key: make for key, make in _variants().items() if not args.oft or key in OFT}
-    steps = {key: _step(make(copy.deepcopy(model)), inputs) for key, make in variants.items()}
+    model, inputs, size = _make_model(name, args)
+    variants = {key: make for key, make in _list_variants().items() if not args.oft or key in OFT}
+    steps = {key: _TrainingStep(make(copy.deepcopy(model)), inputs) for key, make in variants.items()}
     counts = {key: step.parameters for key, step in steps.items()}
-    times = interleaved(steps, rounds=1, warmup=0)
+    times = time_interleaved(steps, rounds=1, warmup=0)
     quick = {key: step for key, step in steps.items() if times[key] < 4 * min(times.values())}
-    more = interleaved(quick, rounds=args.rounds, warmup=0)  # the slow ones are far off after their first step
+    more = time_interleaved(quick, rounds=args.rounds, warmup=0)  # slow methods are measured once
     times = {key: min(value, more.get(key, value)) for key, value in times.items()}
-    peaks = {key: _forked_peak(steps[key]) for key in steps}
+    peaks = {key: _measure_forked_peak(steps[key]) for key in steps}
     floor = times["peft OFT, block 32"]
     rows = [[key, counts[key], times[key], times[key] / floor, round(peaks[key])] for key in steps]
     notes = (
         f"{size}. Forward, backward and a step of AdamW; every linear layer of the encoder is tuned, everything else is frozen. "
         "The first row is the floor: the frozen model, with gradients back through every linear layer, to its positions. "
         "The ratio is to peft's OFT in the same run; memory is what a step adds to a process that holds the model. "
-        "What takes over four times the floor is timed once. "
+        "Methods that take more than four times the floor are measured once. "
         "Without its CUDA extension peft's BOFT has one butterfly factor, which is OFT; ours has it for comparison and the default two."
     )
-    header = ["tuning", "parameters", "s a step", "of peft's OFT", "MiB"]
+    header = ["tuning", "parameters", "s per step", "of peft's OFT", "MiB"]
     title = f"Fine-tuning a {'ViT-base' if name == 'vit' else 'BERT-base'} with {args.layers} of its 12 layers"
-    report(f"orthogonal_finetune_{name}{'_oft' * args.oft}", title, header, rows, args, notes)
+    write_report(f"orthogonal_finetune_{name}{'_oft' * args.oft}", title, header, rows, args, notes)
 
 
-def _model(name: str, args) -> tuple[nn.Module, Tensor, str]:
+def _make_model(name: str, args) -> tuple[nn.Module, Tensor, str]:
     if name == "vit":
         model = transformers.ViTModel(transformers.ViTConfig(num_hidden_layers=args.layers), add_pooling_layer=False)
         return model, torch.randn(args.batch, 3, 224, 224), f"{args.batch} images of 197 patches"
@@ -69,7 +69,7 @@ def _model(name: str, args) -> tuple[nn.Module, Tensor, str]:
     return model, torch.randint(1000, (args.batch, 128)), f"{args.batch} texts of 128 tokens"
 
 
-def _variants() -> dict[str, Callable[[nn.Module], nn.Module]]:
+def _list_variants() -> dict[str, Callable[[nn.Module], nn.Module]]:
     def ours(method: str, **options) -> Callable[[nn.Module], nn.Module]:
         return lambda model: orthogonal.finetune(
             model, method, only=[lambda name, m: isinstance(m, nn.Linear)], classifier=False, **options
@@ -79,7 +79,7 @@ def _variants() -> dict[str, Callable[[nn.Module], nn.Module]]:
         return lambda model: peft.get_peft_model(model, config(target_modules=TARGETS, **options))
 
     def frozen(model: nn.Module) -> nn.Module:
-        """The floor: nothing is tuned, but gradients flow back through every layer, as R on its inputs needs them to."""
+        """Return the floor: nothing is tuned, but gradients flow back through every layer, as rotations of the inputs need."""
         model.requires_grad_(False)
         embeddings = model.embeddings.position_embeddings
         (embeddings if isinstance(embeddings, nn.Parameter) else embeddings.weight).requires_grad_()
@@ -101,8 +101,8 @@ def _variants() -> dict[str, Callable[[nn.Module], nn.Module]]:
     }
 
 
-class _step:  # noqa: N801
-    """One training step, to be called."""
+class _TrainingStep:
+    """A callable training step."""
 
     def __init__(self, model: nn.Module, inputs: Tensor):
         self.model, self.inputs = model.train(), inputs
@@ -116,8 +116,8 @@ class _step:  # noqa: N801
         self.optimizer.step()
 
 
-def _forked_peak(step: _step) -> float:
-    """The extra memory of a step in a child of this process, which has nothing left over from other steps."""
+def _measure_forked_peak(step: _TrainingStep) -> float:
+    """Return the extra memory of a step, measured in a child process without memory of other steps."""
     receive, send = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=lambda: send.send(measure_peak(step)))
     child.start()

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 
 import torch
-from _harness import measure_peak, parser, peak_memory, report
+from _harness import make_parser, measure_peak, peak_memory, write_report
 from torch import nn
 
 from hypersphere.orthogonal import Int4Linear, Int8Linear, finetune
@@ -52,7 +52,7 @@ def tune_quantized(base: str) -> float:
     kind = {"float32": None, "int8": Int8Linear, "int4": Int4Linear}[base.split(",")[0]]
     tuned = layer if kind is None else kind.of(layer)
     if base.endswith("whole"):
-        quantized_linear.PIECE_NUMBERS = 2**40
+        quantized_linear.MAX_DECODED_NUMBERS = 2**40
     if kind is not None:
         del layer
     net = finetune(nn.Sequential(tuned), block=32, classifier=False)
@@ -63,7 +63,7 @@ def tune_quantized(base: str) -> float:
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    args = make_parser(__doc__).parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
         # every tensor in pages of its own, returned when it is freed: else holes in the heap count as memory
@@ -89,7 +89,7 @@ def main() -> None:
     )
     how = "peak of resident memory in a fresh process that returns freed tensors to the system, one run each."
     header = ["network", "arm", "MiB", "relative to the first"]
-    report("orthogonal_memory", "Memory of fine-tuning", header, rows, args, notes, how)
+    write_report("orthogonal_memory", "Memory of fine-tuning", header, rows, args, notes, how)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from _harness import interleaved, measure_peak, parser, peak_memory, report
+from _harness import make_parser, measure_peak, peak_memory, time_interleaved, write_report
 from torch import Tensor, nn
 
 from hypersphere.objectives import (
@@ -49,11 +49,11 @@ OURS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """The same losses of pytorch-metric-learning, at the same settings."""
+def list_peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """Return the same losses of pytorch-metric-learning with the same settings."""
     from pytorch_metric_learning import losses, miners
 
-    def mined(miner: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    def make_mined(miner: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
         loss = losses.TripletMarginLoss(0.05)
 
         def both(x: Tensor, y: Tensor) -> Tensor:
@@ -64,8 +64,8 @@ def peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     return {
         "contrastive": losses.ContrastiveLoss(),
         "triplet, all": losses.TripletMarginLoss(0.05),
-        "triplet, hard": mined(miners.BatchHardMiner()),
-        "triplet, semihard": mined(miners.TripletMarginMiner(0.05, "semihard")),
+        "triplet, hard": make_mined(miners.BatchHardMiner()),
+        "triplet, semihard": make_mined(miners.TripletMarginMiner(0.05, "semihard")),
         "SupCon": losses.SupConLoss(),
         f"NT-Xent, batch {SMALL}": losses.NTXentLoss(),
         "circle": losses.CircleLoss(),
@@ -74,8 +74,8 @@ def peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     }
 
 
-def step(loss: Callable[[Tensor, Tensor], Tensor], n: int, dim: int = DIM) -> Callable[[], None]:
-    """Forward and backward on a batch of P classes × K samples whose classes overlap."""
+def make_step(loss: Callable[[Tensor, Tensor], Tensor], n: int, dim: int = DIM) -> Callable[[], None]:
+    """Return a forward and backward pass on a batch of P overlapping classes × K samples."""
     torch.manual_seed(0)
     y = torch.arange(n // PER_CLASS).repeat(PER_CLASS)
     x = (torch.randn(n // PER_CLASS, dim)[y] + 2 * torch.randn(n, dim)).requires_grad_()
@@ -88,50 +88,57 @@ def step(loss: Callable[[Tensor, Tensor], Tensor], n: int, dim: int = DIM) -> Ca
     return run
 
 
-def gram(x: Tensor, y: Tensor) -> Tensor:
-    """The floor: all cosines, and the gradient of their mean square."""
+def compute_gram(x: Tensor, y: Tensor) -> Tensor:
+    """Compute the floor: the mean square of all cosines."""
     x = nn.functional.normalize(x)
     return (x @ x.T).square().mean()
 
 
-def times(args) -> list[list[object]]:
-    rows, theirs = [], peers()
+def measure_times(args) -> list[list[object]]:
+    rows, theirs = [], list_peers()
     for name, make in OURS.items():
         n = SMALL if name.endswith(str(SMALL)) else BATCH
-        work = {"floor": step(gram, n), "ours": step(make(), n)}
+        work = {"floor": make_step(compute_gram, n), "ours": make_step(make(), n)}
         if name in theirs:
-            work["PML"] = step(theirs[name], n)
-        seconds = interleaved(work, args.rounds)
+            work["PML"] = make_step(theirs[name], n)
+        seconds = time_interleaved(work, args.rounds)
         other = seconds.get("PML")
         row = [name, seconds["ours"] * 1e3, seconds["ours"] / seconds["floor"]]
         rows.append([*row, *(["–", "–"] if other is None else [other * 1e3, other / seconds["ours"]])])
     return rows
 
 
-def memories() -> list[list[object]]:
+def measure_memories() -> list[list[object]]:
     rows = []
     for name in [name for name in OURS if not name.endswith(str(SMALL))]:
         small = peak_memory(__file__, "ours", name, str(BATCH))
         theirs = "–"
-        if name in peers():
+        if name in list_peers():
             theirs = peak_memory(__file__, "PML", name, str(BATCH))
         rows.append([name, small, theirs, peak_memory(__file__, "ours", name, str(LARGE))])
         print(*rows[-1], flush=True)
     return rows
 
 
-def times_report(args) -> None:
+def report_times(args) -> None:
     notes = (
         f"Batch {BATCH} ({BATCH // PER_CLASS} classes × {PER_CLASS}), d = {DIM}, float32, forward and backward. "
         "The floor is the mean square of all cosines with its gradient. PML is pytorch-metric-learning at the same "
         f"setting; its NT-Xent holds positive × negative pairs, 13 GB at {BATCH}, and is compared at {SMALL} only."
     )
     header = ["loss", "ms", "ratio to the floor", "PML ms", "PML / ours"]
-    report("pairs", "Losses over pairs and proxies against pytorch-metric-learning", header, times(args), args, notes)
+    write_report(
+        "pairs",
+        "Losses over pairs and proxies against pytorch-metric-learning",
+        header,
+        measure_times(args),
+        args,
+        notes,
+    )
 
 
 def main() -> None:
-    options = parser(__doc__)
+    options = make_parser(__doc__)
     options.set_defaults(threads=1, rounds=5)
     options.add_argument("--part", choices=["time", "memory", "both"], default="both")
     args = options.parse_args()
@@ -141,14 +148,14 @@ def main() -> None:
         whose, name, n = args.memory
         dim = LARGE_DIM if int(n) == LARGE else DIM
         owns_rows = name in ("Proxy-Anchor", "SoftTriple", "HUG")
-        loss = peers()[name] if whose == "PML" else OURS[name](dim) if owns_rows else OURS[name]()
-        for chunk in (16, "auto"):  # the libraries' own start-up is not the loss's memory
+        loss = list_peers()[name] if whose == "PML" else OURS[name](dim) if owns_rows else OURS[name]()
+        for chunk in (16, "auto"):  # exclude the start-up memory of the libraries
             loss.chunk = chunk
-            step(loss, 64, dim)()
-        print(measure_peak(step(loss, int(n), dim)))
+            make_step(loss, 64, dim)()
+        print(measure_peak(make_step(loss, int(n), dim)))
         return
     if args.part != "memory":
-        times_report(args)
+        report_times(args)
     if args.part == "time":
         return
     notes = (
@@ -158,7 +165,7 @@ def main() -> None:
     )
     header = ["loss", f"{BATCH} rows, MiB", f"PML {BATCH} rows, MiB", f"{LARGE} rows, MiB"]
     title = "Peak memory of losses over pairs and proxies, forward and backward"
-    report("pairs_memory", title, header, memories(), args, notes, how="one call each.")
+    write_report("pairs_memory", title, header, measure_memories(), args, notes, how="one call each.")
 
 
 if __name__ == "__main__":

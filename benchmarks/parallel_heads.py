@@ -1,14 +1,13 @@
-"""Heads of 100k and 1M classes on one and two processes, full and with a tenth of the classes: time and memory of a step.
+"""Measure time and memory of a step of heads with 100k and 1M classes, on one and two processes, full and sampled.
 
-    python benchmarks/parallel_heads.py run --again     # one turn over all rows; without --again beside those there are
-    python benchmarks/parallel_heads.py --record        # the table, from the rows
+    python benchmarks/parallel_heads.py run --again     # measure all rows; without --again, keep the rows of earlier turns
+    python benchmarks/parallel_heads.py --record        # write the table
 
-Batch 128 in all, for 100k classes also 1,024, d = 512, float32, ArcFace; a step is forward, backward and RowSGD with
-momentum. A turn measures every row in fresh processes of one thread each: the least CPU time of all steps of all turns
-counts, so that what else the machine does falls on all rows alike, and the highest resident memory above what was there
-before the head. Between the steps the three matrix products that a step cannot do without are timed as a floor. Two
-processes are gloo on one machine.
-Every row of a turn is kept in ``reports/parallel_heads.jsonl``; ``scale_page.py`` writes docs/scale.md from the table.
+Batch 128 in total, for 100k classes also 1,024, d = 512, float32, ArcFace. A step is forward, backward and RowSGD with momentum. A
+turn measures every row in fresh processes with one thread each. The table has the minimum CPU time over all turns, and the peak
+resident memory above that before the head. The floor is the three matrix products of a step, measured between the steps. Two
+processes use gloo on one machine. Every row is stored in ``reports/parallel_heads.jsonl``; ``scale_page.py`` writes docs/scale.md
+from the table.
 """
 
 import datetime
@@ -35,49 +34,49 @@ CLASSES = {"100k": 100_000, "1M": 1_000_000}
 SETUPS: list[tuple[int, float | None, int]] = [
     (1, None, 128), (2, None, 128), (1, 0.1, 128), (2, 0.1, 128), (1, None, 1024), (1, 0.1, 1024),
 ]  # fmt: skip
-"""Processes, the part of the classes that is drawn, and the batch; the larger batch for 100k classes only."""
+"""Processes, sampling rate and batch; the larger batch is used for 100k classes only."""
 ROWS = pathlib.Path(__file__).parent / "reports" / "parallel_heads.jsonl"
 MEASURES = ("cpu", "wall", "floor", "memory")
 
 
-def measured(
+def measure_process(
     rank: int, processes: int, classes: int, rate: float | None, batch: int, rounds: int, folder: str
 ) -> dict[str, float]:
-    """CPU and wall-clock seconds of a step on this process, CPU seconds of the floor, and the highest memory in MiB."""
+    """Return CPU and wall-clock seconds of a step in this process, CPU seconds of the floor, and the peak memory in MiB."""
     if processes > 1:
         meet = f"file://{folder}/meet"
         dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=processes)
-    step_of(1_000 * processes, rate, processes, batch)()  # code and libraries are loaded
+    make_step(1_000 * processes, rate, processes, batch)()  # loads code and libraries
     gc.collect()
     made: list[Callable[[], None]] = []
 
     def work() -> None:
-        made.append(step_of(classes, rate, processes, batch))
+        made.append(make_step(classes, rate, processes, batch))
         for _ in range(2):
             made[0]()
 
     found = dict.fromkeys(MEASURES, float("inf"))
     found["memory"] = _harness.measure_peak(work)
-    floor = products_of(-(-int(classes * (rate or 1)) // processes), batch)
+    floor = make_products(-(-int(classes * (rate or 1)) // processes), batch)
     floor()
     for _ in range(rounds):
-        found["floor"] = min(found["floor"], spent(floor)[0])
-        cpu, wall = spent(made[0])
+        found["floor"] = min(found["floor"], time_call(floor)[0])
+        cpu, wall = time_call(made[0])
         found["cpu"], found["wall"] = min(found["cpu"], cpu), min(found["wall"], wall)
     if processes > 1:
         dist.destroy_process_group()
     return found
 
 
-def spent(work: Callable[[], object]) -> tuple[float, float]:
-    """CPU and wall-clock seconds of one call."""
+def time_call(work: Callable[[], object]) -> tuple[float, float]:
+    """Return CPU and wall-clock seconds of one call."""
     cpu, wall = time.process_time(), time.perf_counter()
     work()
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def products_of(rows: int, batch: int) -> Callable[[], object]:
-    """The logits, the gradient of the features and that of the weight, as plain matrix products in blocks of classes."""
+def make_products(rows: int, batch: int) -> Callable[[], object]:
+    """Return the floor: logits and both gradients as plain matrix products in blocks of classes."""
     x, chunk = torch.randn(batch, DIM), 2048
     w, gradient, features = torch.randn(rows, DIM), torch.empty(rows, DIM), torch.zeros(batch, DIM)
 
@@ -91,8 +90,8 @@ def products_of(rows: int, batch: int) -> Callable[[], object]:
     return products
 
 
-def step_of(classes: int, rate: float | None, processes: int, batch: int) -> Callable[[], None]:
-    """One training step of a new head, as a function."""
+def make_step(classes: int, rate: float | None, processes: int, batch: int) -> Callable[[], None]:
+    """Return a training step of a new head."""
     head = ArcFace(DIM, classes, sample=rate, device="meta" if processes > 1 else None)
     if processes > 1:
         head.shard()
@@ -111,8 +110,8 @@ def step_of(classes: int, rate: float | None, processes: int, batch: int) -> Cal
     return step
 
 
-def run(processes: int, classes: int, rate: float | None, batch: int, rounds: int) -> list[dict[str, float]]:
-    """What each process measured."""
+def run_processes(processes: int, classes: int, rate: float | None, batch: int, rounds: int) -> list[dict[str, float]]:
+    """Run the processes and return their measurements."""
     with tempfile.TemporaryDirectory() as folder:
         commands = [
             [sys.executable, __file__, "--memory", json.dumps([rank, processes, classes, rate, batch, rounds, folder])]
@@ -125,13 +124,13 @@ def run(processes: int, classes: int, rate: float | None, batch: int, rounds: in
         return [json.loads(output.strip().splitlines()[-1]) for output in outputs]
 
 
-def turn(sizes: list[str], batches: list[int], rounds: int) -> None:
-    """Every row once more; what the process with most of a measure has counts."""
+def measure_all(sizes: list[str], batches: list[int], rounds: int) -> None:
+    """Measure every row once; of several processes the largest value counts."""
     for size in sizes:
         for processes, rate, batch in SETUPS:
             if (size == "1M" and batch > 128) or batch not in batches:
                 continue
-            found = run(processes, CLASSES[size], rate, batch, rounds)
+            found = run_processes(processes, CLASSES[size], rate, batch, rounds)
             most = {name: max(f[name] for f in found) for name in MEASURES}
             setup = {"classes": size, "processes": processes, "rate": rate, "batch": batch}
             row = {**setup, **most, "date": f"{datetime.date.today()}"}
@@ -140,8 +139,8 @@ def turn(sizes: list[str], batches: list[int], rounds: int) -> None:
             print(row, file=sys.stderr, flush=True)
 
 
-def table(kept: list[dict[str, Any]]) -> list[list[object]]:
-    """The least of every measure over the turns."""
+def make_table(kept: list[dict[str, Any]]) -> list[list[object]]:
+    """Return the table with the minimum of every measurement over the turns."""
     lines: list[list[object]] = []
     for size, classes in CLASSES.items():
         whole = 0.0
@@ -168,9 +167,9 @@ def table(kept: list[dict[str, Any]]) -> list[list[object]]:
 
 
 def main() -> None:
-    p = _harness.parser(__doc__)
-    p.add_argument("action", nargs="?", choices=["run"], help="measure one turn; without it the rows are shown")
-    p.add_argument("--again", action="store_true", help="forget the rows of earlier turns first")
+    p = _harness.make_parser(__doc__)
+    p.add_argument("action", nargs="?", choices=["run"], help="measure one turn; without it, print the table")
+    p.add_argument("--again", action="store_true", help="delete the rows of earlier turns first")
     p.add_argument("--classes", nargs="+", default=list(CLASSES), choices=list(CLASSES))
     p.add_argument("--batch", nargs="+", type=int, default=[128, 1024], choices=[128, 1024])
     p.set_defaults(rounds=2, threads=1)
@@ -178,23 +177,22 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if args.memory:
-        print(json.dumps(measured(*json.loads(args.memory[0]))))
+        print(json.dumps(measure_process(*json.loads(args.memory[0]))))
         return
     if args.action == "run":
         if args.again:
             ROWS.unlink(missing_ok=True)
-        turn(args.classes, args.batch, args.rounds)
+        measure_all(args.classes, args.batch, args.rounds)
     kept = [json.loads(line) for line in ROWS.read_text().splitlines()]
     header = ["C", "processes", "batch", "classes drawn", "CPU s", "CPU / one, all", "wall s", "three products, CPU s"]
     header += ["step / products", "peak MiB", "weight MiB", "peak / weight", "turns"]
     notes = (
-        "CPU seconds and memory are those of the process that has most of them; wall-clock seconds are those of two cores\n"
-        "that other work may share. Weight, momentum and, without drawing, the gradient are each as large as the weight\n"
-        "that a process holds."
+        "CPU seconds and memory are those of the process with the larger value. Wall-clock seconds were measured on two shared\n"
+        "cores. Momentum and, without sampling, the gradient are each as large as the part of the weight in the process."
     )
     how = f"turns over all rows in fresh processes of {args.rounds} steps, the least of each."
     title = "Heads in shards and with drawn classes, d 512, float32"
-    _harness.report("parallel_heads", title, header, table(kept), args, notes, how)
+    _harness.write_report("parallel_heads", title, header, make_table(kept), args, notes, how)
 
 
 if __name__ == "__main__":

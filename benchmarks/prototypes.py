@@ -1,9 +1,9 @@
-"""Learned class weights beside fixed prototypes of least energy, and the heads of this year, on handwritten digits.
+"""Compare learned class weights, fixed prototypes of least energy and recent heads on handwritten digits.
 
     OMP_NUM_THREADS=1 python benchmarks/prototypes.py --record
 
-Every arm trains the same small network (two hidden layers) for the same steps on the digits that come with scikit-learn and is measured
-on the test part. "confused groups" is the share of test digits that are taken for a digit of another group of similar shapes.
+Every arm trains the same small network (two hidden layers) for the same number of steps on the digits of scikit-learn. "confused groups"
+is the share of test digits that are confused with a digit of another group of similar shapes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ REPORT = pathlib.Path(__file__).parent / "reports" / "prototypes.json"
 
 
 def measure(arm: str, seed: int) -> dict[str, float]:
-    """One training, and its accuracy in percent."""
+    """Train once; return accuracy and confused groups in percent, and the CPU seconds."""
     dim, head = ARMS[arm]
     torch.manual_seed(seed)
     train, test = data.Digits(train=True), data.Digits(train=False)
@@ -67,7 +67,7 @@ def measure(arm: str, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the means, and record them if asked to."""
+    """Print the means, and write the report with ``--record``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--record", action="store_true")

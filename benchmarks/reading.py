@@ -1,8 +1,8 @@
-"""How long does a dataset take to read: the first time, from its archive, and afterwards, from what was kept decoded?
+"""Measure the time to read a dataset from its archive, and again from the decoded cache.
 
     HYPERSPHERE_DATA=… python benchmarks/reading.py --record
 
-CPU seconds; the pictures of both readings are compared. Kept files go to a folder of their own that is removed at the end.
+CPU seconds; the pictures of both readings are compared. The cache is in a temporary folder.
 """
 
 import functools
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 
 from hypersphere.data import LFW, InMemory, Omniglot, TinyImageNet
 
@@ -23,24 +23,24 @@ SETS: dict[str, Callable[[], InMemory]] = {
 }
 
 
-def timed(read: Callable[[], InMemory]) -> tuple[InMemory, float]:
+def time_reading(read: Callable[[], InMemory]) -> tuple[InMemory, float]:
     start = time.process_time()
     return read(), time.process_time() - start
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    args = make_parser(__doc__).parse_args()
     torch.set_num_threads(args.threads)
     rows: list[list[object]] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HYPERSPHERE_CACHE"] = folder
         for name, read in SETS.items():
-            first, cold = timed(read)
-            second, warm = timed(read)
+            first, cold = time_reading(read)
+            second, warm = time_reading(read)
             if not torch.equal(first.data, second.data):
-                raise SystemExit(f"{name}: the second reading gave other pictures")
+                raise SystemExit(f"{name}: the second reading returned different pictures")
             rows.append([name, tuple(first.data.shape), cold, warm])
-    report(
+    write_report(
         "reading",
         "Reading a dataset's archive",
         ["set", "shape", "first time, CPU s", "afterwards, CPU s"],

@@ -1,15 +1,15 @@
-"""Does a head that trains on a part of its classes in each step recognize unseen classes as the full head does?
+"""Compare heads that use a part of their classes in each step with the full head, on unseen classes.
 
-    HYPERSPHERE_DATA=… python benchmarks/sampled_heads.py run --threads 1      # makes the rows that are missing
-    python benchmarks/sampled_heads.py --record                                # the table, from the rows
+    HYPERSPHERE_DATA=… python benchmarks/sampled_heads.py run --threads 1      # make the missing rows
+    python benchmarks/sampled_heads.py --record                                # write the table
 
-964 characters of Omniglot to train on, TAR at FAR 10⁻³ over all pairs of the drawings of 659 others. SphereFace-4 of the
-claim ``objectives-openset``, AM-Softmax (m = 0.2, scale 20), RowSGD, the same start and the same batches for every arm of
-a seed. Arms were tried on seeds 0 to 2 with 600 steps; seeds 3 to 8 are for the full head and the best schedule that
-begins with a tenth, and no choice has looked at them; the same two are trained for 2,000 steps, the length of the recipe
-``sphereface-omniglot``, on seeds 3 to 7, and with them three tenths at first. Intervals are of differences paired by seed (Student's t).
-The rate falls by the cosine, so that the last quarter of the steps is 2.5 % of the learning, the last half 18 % and the
-last three quarters 53 %. Every finished run is a row of ``reports/sampled_heads.jsonl`` and is not made again.
+Training on 964 characters of Omniglot; TAR at FAR 10⁻³ over all pairs of drawings of 659 others. SphereFace-4 of the claim
+``objectives-openset``, AM-Softmax (m = 0.2, scale 20), RowSGD, the same initialization and batches for every arm of a seed. All arms
+ran with 600 steps on seeds 0 to 2. The full head and the best schedule that begins with a tenth also ran on seeds 3 to 8, which were
+not used for any choice. Both, and a schedule that begins with three tenths, ran for 2,000 steps, the length of the recipe
+``sphereface-omniglot``, on seeds 3 to 7. Intervals are of differences paired by seed (Student's t). With the cosine schedule, the last
+quarter of the steps has 2.5 % of the sum of learning rates, the last half 18 %, the last three quarters 53 %. Every finished run is a
+row of ``reports/sampled_heads.jsonl`` and is not repeated.
 """
 
 import json
@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 
 from hypersphere.config import call
 from hypersphere.objectives import AMSoftmax, RowSGD, Sample, Stages
@@ -31,7 +31,7 @@ from studies.liu2020.claims.objectives_openset import make_base_config
 ROWS = pathlib.Path(__file__).parent / "reports" / "sampled_heads.jsonl"
 STEPS, LONG, CHOICE = 600, 2000, range(3)
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306}
-"""The 97.5 % quantile of Student's t for so many seeds."""
+"""The 97.5 % quantile of Student's t by number of seeds."""
 
 ARMS: dict[str, tuple[float, float] | float | None] = {
     "all classes": None,
@@ -43,24 +43,24 @@ ARMS: dict[str, tuple[float, float] | float | None] = {
     "a tenth": 0.1,
     "a tenth, unbiased": 0.1,
 }
-"""Nothing is drawn; or a rate, and the part of the run from which on all classes are seen; or a rate throughout."""
+"""None: all classes. A number: the sampling rate. A pair: a rate, and the share of the run after which all classes are used."""
 
 REPORTED = {"all classes", "a tenth, all from a quarter on"}
-"""Arms that also have the seeds 3 to 8, which no choice of an arm has looked at."""
+"""Arms that also run on seeds 3 to 8, which were not used for any choice."""
 
-ADDED = "three tenths, all from a quarter on"
-"""An arm of the long runs alone, added when those of a tenth had been seen on three seeds."""
+LONG_ONLY = "three tenths, all from a quarter on"
+"""An arm of the long runs only. It was added after the arms of a tenth had been seen on three seeds."""
 
 
-def seeds(arm: str, steps: int) -> range:
-    """The seeds of an arm in runs of a length."""
+def list_seeds(arm: str, steps: int) -> range:
+    """Return the seeds of an arm for a number of steps."""
     if steps == LONG:
-        return range(3, 8) if arm in {*REPORTED, ADDED} else range(0)
-    return range(9) if arm in REPORTED else range(0) if arm == ADDED else CHOICE
+        return range(3, 8) if arm in {*REPORTED, LONG_ONLY} else range(0)
+    return range(9) if arm in REPORTED else range(0) if arm == LONG_ONLY else CHOICE
 
 
-def drawing(arm: str, steps: int) -> dict[str, Any]:
-    """What the head is told about the classes of a step."""
+def get_sampling(arm: str, steps: int) -> dict[str, Any]:
+    """Return the head's ``sample`` option."""
     rule = ARMS[arm]
     if rule is None:
         return {}
@@ -69,9 +69,9 @@ def drawing(arm: str, steps: int) -> dict[str, Any]:
     return {"sample": call(Sample, rate=rule, **({"unbiased": True} if "unbiased" in arm else {}))}
 
 
-def measured(arm: str, seed: int, steps: int) -> dict[str, Any]:
-    """Train one arm and measure it on the unseen characters."""
-    head = call(AMSoftmax, m=0.2, scale=20.0, **drawing(arm, steps))
+def measure_arm(arm: str, seed: int, steps: int) -> dict[str, Any]:
+    """Train one arm and evaluate it on unseen characters."""
+    head = call(AMSoftmax, m=0.2, scale=20.0, **get_sampling(arm, steps))
     optimizer = call(RowSGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
     options = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps, "seed": seed, "pictures": False}
     config = replace(make_base_config("laptop"), head=head, optimizer=optimizer, **options)
@@ -82,48 +82,51 @@ def measured(arm: str, seed: int, steps: int) -> dict[str, Any]:
     return {"arm": arm, "seed": seed, "steps": steps, **kept, "cpu": round(time.process_time() - start, 1)}
 
 
-def rows(steps: int) -> list[dict[str, Any]]:
-    """What is recorded of runs of this length."""
+def read_rows(steps: int) -> list[dict[str, Any]]:
+    """Return the recorded rows with this number of steps."""
     found = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     return [row for row in found if row["steps"] == steps]
 
 
-def run() -> None:
-    """Every run that has no row yet, all arms of a seed before the next."""
-    wanted = [(steps, arm, seed) for steps in (STEPS, LONG) for arm in ARMS for seed in seeds(arm, steps)]
-    for steps, arm, seed in sorted(wanted, key=lambda entry: (entry[0], entry[2])):
-        if not any(row["arm"] == arm and row["seed"] == seed for row in rows(steps)):
-            row = measured(arm, seed, steps)
+def run_missing() -> None:
+    """Make the missing rows, all arms of a seed before the next."""
+    runs = [(steps, arm, seed) for steps in (STEPS, LONG) for arm in ARMS for seed in list_seeds(arm, steps)]
+    for steps, arm, seed in sorted(runs, key=lambda entry: (entry[0], entry[2])):
+        if not any(row["arm"] == arm and row["seed"] == seed for row in read_rows(steps)):
+            row = measure_arm(arm, seed, steps)
             with ROWS.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
 
-def table(steps: int) -> list[list[object]]:
-    """Means over seeds, and the paired difference from the full head with its interval."""
-    by_arm = {arm: {row["seed"]: row for row in rows(steps) if row["arm"] == arm} for arm in ARMS}
+def make_table(steps: int) -> list[list[object]]:
+    """Return means over seeds and paired differences from the full head with their intervals."""
+    by_arm = {arm: {row["seed"]: row for row in read_rows(steps) if row["arm"] == arm} for arm in ARMS}
     full, lines = by_arm["all classes"], []
     for arm, found in by_arm.items():
         if not found:
             continue
         three = [found[seed] for seed in CHOICE if seed in found]
-        cells = [_spread([row[name] for row in three]) for name in ("tar", "eer", "rank1", "one_shot")]
+        cells = [_format_mean([row[name] for row in three]) for name in ("tar", "eer", "rank1", "one_shot")]
         differences = {seed: row["tar"] - full[seed]["tar"] for seed, row in found.items() if seed in full}
         blind = [value for seed, value in differences.items() if seed not in CHOICE]
-        shown = [_interval([differences[seed] for seed in CHOICE if seed in differences]), _interval(blind)]
+        shown = [
+            _format_interval([differences[seed] for seed in CHOICE if seed in differences]),
+            _format_interval(blind),
+        ]
         shown = ["–", "–"] if arm == "all classes" else shown
         others = [row["tar"] for seed, row in found.items() if seed not in CHOICE]
         cpu = f"{statistics.fmean(row['cpu'] for row in found.values()):.0f}"
-        lines.append([arm, steps, *cells, shown[0], _spread(others), shown[1], len(found), cpu])
+        lines.append([arm, steps, *cells, shown[0], _format_mean(others), shown[1], len(found), cpu])
     return lines
 
 
-def _spread(values: list[float]) -> str:
+def _format_mean(values: list[float]) -> str:
     if len(values) < 2:
         return f"{values[0]:.2f}" if values else "–"
     return f"{statistics.fmean(values):.2f} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
 
 
-def _interval(differences: list[float]) -> str:
+def _format_interval(differences: list[float]) -> str:
     if len(differences) < 2:
         return "–"
     reach = STUDENT[len(differences)] * statistics.stdev(differences) / math.sqrt(len(differences))
@@ -131,23 +134,23 @@ def _interval(differences: list[float]) -> str:
 
 
 def main() -> None:
-    options = parser(__doc__)
+    options = make_parser(__doc__)
     options.add_argument(
-        "action", nargs="?", choices=["run"], help="run what is missing; without it the rows are shown"
+        "action", nargs="?", choices=["run"], help="make the missing rows; without it, print the table"
     )
     options.set_defaults(threads=1)
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     if args.action == "run":
-        run()
+        run_missing()
     header = ["classes in a step", "steps", "TAR % at FAR 1e-3", "EER %", "rank-1 %", "20-way 1-shot %"]
-    header += ["TAR against all, 95 %", "TAR %, seeds 3 to 8", "against all, 95 %", "seeds", "CPU s a run"]
+    header += ["TAR against all, 95 %", "TAR %, seeds 3 to 8", "against all, 95 %", "seeds", "CPU s per run"]
     how = "means ± standard errors over seeds 0 to 2, and over 3 to 8 where it says so."
-    report(
+    write_report(
         "sampled_heads",
-        "Heads that see a part of their classes, on unseen characters",
+        "Heads with sampled classes, on unseen characters",
         header,
-        [*table(STEPS), *table(LONG)],
+        [*make_table(STEPS), *make_table(LONG)],
         args,
         "",
         how,

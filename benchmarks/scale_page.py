@@ -1,6 +1,6 @@
-"""Writes ``docs/scale.md`` from the recorded reports: what heads and galleries of any size cost, from constants measured here.
+"""Write ``docs/scale.md``: the cost of heads and galleries of any size, estimated from the recorded reports.
 
-python benchmarks/scale_page.py            # after parallel_heads, galleries or gallery_scale was recorded
+python benchmarks/scale_page.py            # run after recording parallel_heads, galleries or gallery_scale
 """
 
 import json
@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).parent
 PAGE = HERE.parent / "docs" / "scale.md"
 DIM = 512
 PASSES = {"all": 14, "0.1": 26}
-"""How often a step reads or writes a row of the weight's length: the head, and RowSGD with momentum, line by line."""
+"""Reads and writes per row of the weight in a step of the head and of RowSGD with momentum, counted in the code."""
 SIZES = {"100k": 1e5, "1M": 1e6}
 POWERS = {5: "10⁵", 6: "10⁶", 7: "10⁷", 8: "10⁸", 9: "10⁹"}
 
@@ -29,74 +29,74 @@ def step(classes, devices, rate=1.0, passes=14, batch=128, d=512, states=1, flop
 
 
 class Constants(NamedTuple):
-    """What a step of a head takes: flop/s of the products, bytes/s of everything that goes through rows."""
+    """The measured speed of a step: flop/s of the products, bytes/s of the passes through the rows."""
 
     flops: float
     bytes: float
 
 
-def read(name: str) -> tuple[str, list[dict[str, Any]]]:
-    """The conditions and the rows of a report."""
+def read_report(name: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return the conditions and the rows of a report."""
     found = json.loads((HERE / "reports" / f"{name}.json").read_text(encoding="utf-8"))
     return found["conditions"], [dict(zip(found["header"], row, strict=True)) for row in found["rows"]]
 
 
-def row_of(rows: list[dict[str, Any]], **cells: object) -> dict[str, Any]:
-    """The one row with these cells, whose names have _ for a space."""
-    wanted = {name.replace("_", " "): value for name, value in cells.items()}
-    (row,) = [row for row in rows if wanted.items() <= row.items()]
+def find_row(rows: list[dict[str, Any]], **cells: object) -> dict[str, Any]:
+    """Return the only row with these cells; underscores in names stand for spaces."""
+    expected = {name.replace("_", " "): value for name, value in cells.items()}
+    (row,) = [row for row in rows if expected.items() <= row.items()]
     return row
 
 
-def drawn(classes: float, samples: float, rate: float) -> float:
-    """How many of some classes take part in a step: those of the batch, and of the others each with the rate."""
+def count_sampled(classes: float, samples: float, rate: float) -> float:
+    """Return the expected number of classes in a step: those of the batch, and each other class with probability ``rate``."""
     others = classes * (1 - 1 / classes) ** samples
     return classes - others * (1 - rate)
 
 
-def constants(rows: list[dict[str, Any]], part: str) -> Constants:
-    """What grows with the batch, at 100k classes, are products; what is left of a step at 1M goes through the rows."""
+def fit_constants(rows: list[dict[str, Any]], part: str) -> Constants:
+    """Fit the constants: the part that grows with the batch at 100k classes is products, the rest at 1M passes through the rows."""
     rate = 1.0 if part == "all" else float(part)
 
-    def each(size: str, batch: int) -> float:  # CPU seconds of a class that takes part
-        row = row_of(rows, C=size, processes=1, batch=batch, classes_drawn=part)
-        return float(row["CPU s"]) / drawn(SIZES[size], batch, rate)
+    def each(size: str, batch: int) -> float:  # CPU seconds per class of a step
+        row = find_row(rows, C=size, processes=1, batch=batch, classes_drawn=part)
+        return float(row["CPU s"]) / count_sampled(SIZES[size], batch, rate)
 
     slope = (each("100k", 1024) - each("100k", 128)) / (1024 - 128)
     return Constants(6 * DIM / slope, PASSES[part] * 4 * DIM / (each("1M", 128) - 128 * slope))
 
 
-def seconds(
+def estimate_seconds(
     classes: float, devices: int, part: str, at: Constants, link: float | None = None, batch: int = 128
 ) -> float:
-    """A step: products, passes through rows, and what travels."""
+    """Estimate the seconds of a step: products, passes through the rows, and communication."""
     samples = batch * devices
-    rows = drawn(classes, samples, 1.0 if part == "all" else float(part)) / devices
-    moved = traffic(devices, batch) / link if link else 0.0
+    rows = count_sampled(classes, samples, 1.0 if part == "all" else float(part)) / devices
+    moved = estimate_traffic(devices, batch) / link if link else 0.0
     return rows * (6 * samples * DIM / at.flops + PASSES[part] * 4 * DIM / at.bytes) + moved
 
 
-def traffic(devices: int, batch: int = 128) -> float:
-    """Bytes that each device sends: features gathered, gradients scattered, four vectors all-reduced."""
+def estimate_traffic(devices: int, batch: int = 128) -> float:
+    """Estimate the bytes that each device sends: gathered features, scattered gradients, four all-reduced vectors."""
     return (devices - 1) / devices * batch * devices * 4 * (2 * DIM + 4 * 2)
 
 
-def memory(classes: float, devices: int, part: str, batch: int = 128) -> float:
-    """Bytes on a device: weight, momentum, gradient (or copies of drawn rows), and eight tensors of the batch."""
+def estimate_memory(classes: float, devices: int, part: str, batch: int = 128) -> float:
+    """Estimate the bytes on a device: weight, momentum, gradient (or copies of sampled rows), and eight tensors of the batch."""
     rate = 1.0 if part == "all" else float(part)
     copies = 3.0 if part == "all" else 2 + 5 * rate
     return classes / devices * DIM * 4 * copies + 8 * batch * devices * DIM * 4
 
 
-def digits(value: float) -> str:
-    """Two or three figures that count."""
+def format_number(value: float) -> str:
+    """Format a number with two or three significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def heads_table(here: dict[str, Constants]) -> list[str]:
-    """Memory, traffic and time for 10⁶ to 10⁸ classes on 1 to 1,024 devices."""
+def format_heads(here: dict[str, Constants]) -> list[str]:
+    """Return a table of memory, traffic and time for 10⁶ to 10⁸ classes on 1 to 1,024 devices."""
     device = Constants(1e14, 2e12)
     lines = [
         "| classes | devices | memory, all (GB) | memory, a tenth (GB) | traffic (MB) | this thread, all (s) | a tenth (s) | "
@@ -106,18 +106,18 @@ def heads_table(here: dict[str, Constants]) -> list[str]:
     for power in (6, 7, 8):
         for devices in (1, 8, 64, 256, 1024):
             cells = [POWERS[power], f"{devices:,}"]
-            cells += [digits(memory(10**power, devices, part) / 1e9) for part in PASSES]
-            cells.append(digits(traffic(devices) / 1e6) if devices > 1 else "0")
-            cells += [digits(seconds(10**power, devices, part, here[part])) for part in PASSES]
-            cells += [digits(1e3 * seconds(10**power, devices, part, device, 25e9)) for part in PASSES]
+            cells += [format_number(estimate_memory(10**power, devices, part) / 1e9) for part in PASSES]
+            cells.append(format_number(estimate_traffic(devices) / 1e6) if devices > 1 else "0")
+            cells += [format_number(estimate_seconds(10**power, devices, part, here[part])) for part in PASSES]
+            cells += [format_number(1e3 * estimate_seconds(10**power, devices, part, device, 25e9)) for part in PASSES]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def checked_table(rows: list[dict[str, Any]], here: dict[str, Constants]) -> list[str]:
-    """What was measured beside what the formulas say."""
+def format_measurements(rows: list[dict[str, Any]], here: dict[str, Constants]) -> list[str]:
+    """Return a table of measured values and those of the formulas."""
     lines = [
-        "| classes | processes | batch | classes drawn | measured: CPU s | the formula | measured: peak, MB | the formula |",
+        "| classes | processes | batch | classes sampled | CPU s, measured | formula | peak MB, measured | formula |",
         "|" + "---|" * 8,
     ]
     for row in rows:
@@ -125,21 +125,21 @@ def checked_table(rows: list[dict[str, Any]], here: dict[str, Constants]) -> lis
             SIZES[row["C"]],
             *(row[n] for n in ("classes drawn", "processes", "batch")),
         )
-        said = seconds(classes, processes, part, here[part], batch=batch // processes)
-        kept = memory(classes, processes, part, batch // processes) / 1e6
+        said = estimate_seconds(classes, processes, part, here[part], batch=batch // processes)
+        kept = estimate_memory(classes, processes, part, batch // processes) / 1e6
         measured = [row["CPU s"], f"{said:.3f}", f"{float(row['peak MiB']) * 1.048576:,.0f}", f"{kept:,.0f}"]
         lines.append("| " + " | ".join([row["C"], str(processes), str(batch), part, *measured]) + " |")
     return lines
 
 
-def galleries_table() -> list[str]:
-    """Galleries as they were measured: a file, a server, faiss."""
+def format_galleries() -> list[str]:
+    """Return a table of measured galleries: a file, a server, faiss."""
     lines = [
         "| templates | where | enrol | first identify | after one enrolment | 1 probe | 256 probes |",
         "|" + "---|" * 7,
     ]
     for count in (100_000, 1_000_000):
-        for row in read(f"galleries_{count}")[1]:
+        for row in read_report(f"galleries_{count}")[1]:
             cells = [row[n] for n in ("enrol, s", "first identify, s")]
             cells = [c if c == "–" else c.split()[0] + " s" for c in cells]
             late, one, many = (
@@ -150,9 +150,9 @@ def galleries_table() -> list[str]:
     return lines
 
 
-def sizes_table() -> list[str]:
-    """Galleries of 10⁵ to 10⁹ templates, from the constants of a small one."""
-    rows = {row["search"]: row for row in read("gallery_scale")[1]}
+def format_sizes() -> list[str]:
+    """Return a table of galleries of 10⁵ to 10⁹ templates, estimated from a small one."""
+    rows = {row["search"]: row for row in read_report("gallery_scale")[1]}
     exact, eight, graph = (rows[name] for name in ("exact, float32", "8 bits", "HNSW, 32 links"))
     lines = [
         "| templates | exact: disk or memory | one probe | each of 256 | 8 bits: memory | one probe | HNSW: memory | build | one probe |",
@@ -164,38 +164,38 @@ def sizes_table() -> list[str]:
         grown = float(graph["1 probe, ms"]) * 1e-3 * math.log2(n) / math.log2(base)
         cells = [
             POWERS[power],
-            size(n * exact["bytes a template"]),
-            span(n * float(exact["the same, ns a template"]) * 1e-9),
-            span(n / base * float(exact["1 of 256 probes, ms"]) * 1e-3),
-            size(n * eight["bytes a template"]),
-            span(n * float(eight["the same, ns a template"]) * 1e-9),
-            size(n * graph["bytes a template"]),
-            span(n * float(graph["build, µs a template"]) * 1e-6 * math.log2(n) / math.log2(base)),
-            span(grown),
+            format_bytes(n * exact["bytes a template"]),
+            format_duration(n * float(exact["the same, ns a template"]) * 1e-9),
+            format_duration(n / base * float(exact["1 of 256 probes, ms"]) * 1e-3),
+            format_bytes(n * eight["bytes a template"]),
+            format_duration(n * float(eight["the same, ns a template"]) * 1e-9),
+            format_bytes(n * graph["bytes a template"]),
+            format_duration(n * float(graph["build, µs a template"]) * 1e-6 * math.log2(n) / math.log2(base)),
+            format_duration(grown),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def size(count: float) -> str:
-    """Bytes as GB or TB."""
-    return f"{digits(count / 1e12)} TB" if count >= 1e12 else f"{digits(count / 1e9)} GB"
+def format_bytes(count: float) -> str:
+    """Format bytes as GB or TB."""
+    return f"{format_number(count / 1e12)} TB" if count >= 1e12 else f"{format_number(count / 1e9)} GB"
 
 
-def span(time: float) -> str:
-    """Seconds in the unit that fits."""
+def format_duration(time: float) -> str:
+    """Format seconds in a suitable unit."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0)):
         if time >= 1.5 * length or (unit == "s" and time >= 0.1):
-            return f"{digits(time / length)} {unit}"
-    return f"{digits(1e3 * time)} ms"
+            return f"{format_number(time / length)} {unit}"
+    return f"{format_number(1e3 * time)} ms"
 
 
-def page() -> str:
-    """The whole page."""
-    conditions, rows = read("parallel_heads")
-    here = {part: constants(rows, part) for part in PASSES}
-    whole, tenth = (row_of(rows, C="1M", processes=1, batch=128, classes_drawn=part) for part in PASSES)
-    small = {row["search"]: row for row in read("gallery_scale")[1]}
+def format_page() -> str:
+    """Return the whole page."""
+    conditions, rows = read_report("parallel_heads")
+    here = {part: fit_constants(rows, part) for part in PASSES}
+    whole, tenth = (find_row(rows, C="1M", processes=1, batch=128, classes_drawn=part) for part in PASSES)
+    small = {row["search"]: row for row in read_report("gallery_scale")[1]}
     values = {
         "conditions": conditions.split(", turns")[0],
         "flops_all": f"{here['all'].flops / 1e9:.0f}",
@@ -204,20 +204,20 @@ def page() -> str:
         "bytes_drawn": f"{here['0.1'].bytes / 1e9:.1f}",
         "factor_all": f"{whole['peak / weight']:.2f}",
         "factor_drawn": f"{tenth['peak / weight']:.2f}",
-        "heads": "\n".join(heads_table(here)),
-        "checked": "\n".join(checked_table(rows, here)),
-        "galleries": "\n".join(galleries_table()),
-        "sizes": "\n".join(sizes_table()),
+        "heads": "\n".join(format_heads(here)),
+        "checked": "\n".join(format_measurements(rows, here)),
+        "galleries": "\n".join(format_galleries()),
+        "sizes": "\n".join(format_sizes()),
         "recall": small["HNSW, 32 links"]["recall of 10"],
         "recall_first": small["HNSW, 32 links"]["recall of the first"],
         "recall_eight": small["8 bits"]["recall of 10"],
-        "example": example(here["all"]),
+        "example": format_example(here["all"]),
     }
     return string.Template((HERE / "scale_page.md").read_text(encoding="utf-8")).substitute(values)
 
 
-def example(at: Constants) -> str:
-    """The formulas as a function with the constants of this machine, called twice: a doctest with its output."""
+def format_example(at: Constants) -> str:
+    """Return a doctest: the formulas as a function with the measured constants, and two calls with their output."""
     source = FUNCTION.substitute(flops=f"{at.flops / 1e9:.0f}e9", bytes=f"{at.bytes / 1e9:.1f}e9")
     made: dict[str, Any] = {}
     exec(source, made)
@@ -232,4 +232,4 @@ def example(at: Constants) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(format_page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Exact nearest neighbors: the ten nearest of 256 probes in a gallery of a million features of dimension 512."""
+"""Measure exact search: the ten nearest of 256 probes in a gallery of a million features of dimension 512."""
 
 import _harness
 import torch
@@ -8,8 +8,8 @@ from hypersphere.recognition import search
 PROBES, DIM, K = 256, 512, 10
 
 
-def unit(rows: int, seed: int) -> torch.Tensor:
-    """Random unit features, made in parts so that making them needs no second gallery."""
+def draw_features(rows: int, seed: int) -> torch.Tensor:
+    """Draw random unit features in parts, to avoid a second copy of the gallery."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.empty(rows, DIM)
     for part in features.split(50_000):
@@ -18,12 +18,12 @@ def unit(rows: int, seed: int) -> torch.Tensor:
     return features
 
 
-def whole(probes: torch.Tensor, gallery: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The plain way: all scores at once."""
+def search_by_product(probes: torch.Tensor, gallery: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Search with one product of all scores."""
     return tuple((probes @ gallery.T).topk(K))
 
 
-def faiss_flat(probes: torch.Tensor, gallery: torch.Tensor, threads: int):
+def make_faiss_search(probes: torch.Tensor, gallery: torch.Tensor, threads: int):
     import faiss
 
     faiss.omp_set_num_threads(threads)
@@ -33,16 +33,16 @@ def faiss_flat(probes: torch.Tensor, gallery: torch.Tensor, threads: int):
 
 
 def main() -> None:
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--gallery", type=int, default=1_000_000)
     parser.set_defaults(rounds=5)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    gallery, probes = unit(args.gallery, 0), unit(PROBES, 1)
+    gallery, probes = draw_features(args.gallery, 0), draw_features(PROBES, 1)
     work = {
         "search, unit features": lambda: search(probes, gallery, K, normalized=True),
         "search": lambda: search(probes, gallery, K),
-        "one product, then topk": lambda: whole(probes, gallery),
+        "one product, then topk": lambda: search_by_product(probes, gallery),
     }
     if args.memory:
         print(_harness.measure_peak(work[" ".join(args.memory)]))
@@ -50,16 +50,16 @@ def main() -> None:
     memory = {name: _harness.peak_memory(__file__, name, "--gallery", str(args.gallery)) for name in work}
     notes = "Memory is what a call adds to the gallery itself."
     try:
-        work["faiss IndexFlatIP"] = faiss_flat(probes, gallery, args.threads)
+        work["faiss IndexFlatIP"] = make_faiss_search(probes, gallery, args.threads)
         found = torch.from_numpy(work["faiss IndexFlatIP"]()[1])
         notes += f" The same indices as faiss for {(found == work['search']()[1]).double().mean().item():.2%} of the neighbors."
     except ModuleNotFoundError:
         notes += " faiss is not installed: no row for it."
-    seconds = _harness.interleaved(work, args.rounds)
+    seconds = _harness.time_interleaved(work, args.rounds)
     floor = seconds["search, unit features"]
     rows = [[name, s, s / floor, memory.get(name, "–")] for name, s in seconds.items()]
     title = f"Exact top-{K} of {PROBES} probes in {args.gallery}×{DIM}"
-    _harness.report(
+    _harness.write_report(
         "search", title, ["way", "CPU s", "ratio", "extra MiB"], rows, args, notes + " Aim: not slower than faiss-flat."
     )
 

@@ -1,8 +1,8 @@
-"""The service under load, beside a loop that decodes the same pictures and calls the embedder.
+"""Measure the service under load, compared with a loop that decodes the same pictures and calls the embedder.
 
-Aims: no more CPU time a request than three times the loop's, no growth of memory, nothing acknowledged lost by a kill.
-CPU seconds are those of the server's process alone; requests a second and p99 are wall-clock and share the machine with the
-clients. ``--minutes 10`` is the test for growth of memory.
+Goals: at most three times the CPU time of the loop per request, constant memory, no acknowledged enrollment lost by a kill. CPU
+seconds are those of the server process. Requests per second and p99 are wall-clock times on a machine shared with the clients.
+``--minutes 10`` tests for growth of memory.
 """
 
 import io
@@ -31,8 +31,8 @@ from hypersphere.recognition import Embedder, Gallery
 SIZE = (64, 64)
 
 
-def pictures(count: int) -> list[bytes]:
-    """JPEGs of 256×256 pixels, some structure and some noise."""
+def make_pictures(count: int) -> list[bytes]:
+    """Return JPEG files of smooth patterns with 256×256 pixels."""
     made = []
     for i in range(count):
         random = np.random.default_rng(i)
@@ -43,14 +43,14 @@ def pictures(count: int) -> list[bytes]:
     return made
 
 
-def embedder() -> Embedder:
+def make_embedder() -> Embedder:
     made = call(cnn3, num_classes=None, widths=(32, 64, 64), in_channels=3, input_size=SIZE, feature_dim=128)
     torch.manual_seed(0)
     return Embedder(made.build(), PicturePreprocessing(SIZE, 3), made)
 
 
-class Served:
-    """``hypersphere serve`` in a process of its own."""
+class ServiceProcess:
+    """``hypersphere serve`` in a separate process."""
 
     def __init__(self, folder: pathlib.Path, threads: int):
         command = [
@@ -89,7 +89,7 @@ class Served:
         return httpx.Client(base_url=self.address, timeout=60, trust_env=False)
 
     def load(self, images: list[bytes], seconds: float, clients: int) -> tuple[list[float], float, float]:
-        """Wall-clock seconds of every search by some clients at once, the server's CPU seconds, and all seconds."""
+        """Search with several clients; return the seconds of each search, the CPU seconds of the server, and all seconds."""
         took: list[float] = []
         end = time.perf_counter() + seconds
 
@@ -115,8 +115,8 @@ class Served:
         self.process.communicate(timeout=60)
 
 
-def loop(model: Embedder, images: list[bytes], seconds: float) -> tuple[int, float]:
-    """How many pictures the embedder takes one by one in some seconds, and the CPU seconds of that."""
+def embed_in_loop(model: Embedder, images: list[bytes], seconds: float) -> tuple[int, float]:
+    """Embed pictures one by one for some seconds; return their number and the CPU seconds."""
     count, cpu, end = 0, time.process_time(), time.perf_counter() + seconds
     while time.perf_counter() < end:
         model(decode_image(images[count % len(images)], "picture"))
@@ -124,13 +124,13 @@ def loop(model: Embedder, images: list[bytes], seconds: float) -> tuple[int, flo
     return count, time.process_time() - cpu
 
 
-def enrolled_and_killed(folder: pathlib.Path, images: list[bytes], times: int, threads: int) -> tuple[int, int]:
-    """Kill the service while it enrols, again and again; acknowledged enrolments, and those that are gone afterwards."""
+def kill_while_enrolling(folder: pathlib.Path, images: list[bytes], times: int, threads: int) -> tuple[int, int]:
+    """Kill the service repeatedly while it enrolls; return the numbers of acknowledged and of lost enrollments."""
     acknowledged: list[str] = []
     for turn in range(times):
-        served = Served(folder, threads)
+        served = ServiceProcess(folder, threads)
 
-        def enrol(served: Served = served, turn: int = turn) -> None:
+        def enrol(served: ServiceProcess = served, turn: int = turn) -> None:
             with served.client() as client:
                 for i in range(10**6):
                     name = f"killed {turn} {i}"
@@ -151,7 +151,7 @@ def enrolled_and_killed(folder: pathlib.Path, images: list[bytes], times: int, t
 
 
 def main() -> None:
-    parser = _harness.parser(__doc__)
+    parser = _harness.make_parser(__doc__)
     parser.add_argument("--minutes", type=float, default=0.5, help="of load while memory is watched (%(default)s)")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--kills", type=int, default=2)
@@ -159,20 +159,20 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     folder = pathlib.Path(tempfile.mkdtemp())
-    model, images = embedder(), pictures(64)
+    model, images = make_embedder(), make_pictures(64)
     model.save(folder / "model")
     with Gallery(folder / "people.db", model) as gallery:
         gallery.enrol([f"person {i}" for i in range(1000)], torch.randn(1000, 128))
         gallery.calibrate(fpir=0.01, strangers=torch.randn(1000, 128), people=range(1000))
-    served = Served(folder, args.threads)
+    served = ServiceProcess(folder, args.threads)
     served.load(images, 2, args.clients)
     slices, alone = args.rounds, [float("inf"), float("inf")]
     best = {1: [float("inf")] * 2, args.clients: [float("inf")] * 2}
     waits: dict[int, list[float]] = {count: [] for count in best}
     rates = dict.fromkeys(best, 0.0)
-    memory = [served.memory()]  # then one a 10 s
+    memory = [served.memory()]  # then every 10 s
     for _ in range(slices):
-        count, cpu = loop(model, images, 2)
+        count, cpu = embed_in_loop(model, images, 2)
         alone = min(alone, [cpu / count, 2 / count])
         for clients in best:
             took, cpu, wall = served.load(images, 2, clients)
@@ -184,7 +184,7 @@ def main() -> None:
         requests += len(served.load(images, min(10.0, 60 * args.minutes), args.clients)[0])
         memory.append(served.memory())
     served.stop()
-    known, lost = enrolled_and_killed(folder, images, args.kills, args.threads)
+    known, lost = kill_while_enrolling(folder, images, args.kills, args.threads)
     rows: list[list[object]] = [["decode and embed in a loop", 1e3 * alone[0], 1.0, 1 / alone[1], "–"]]
     for clients, (cpu, _) in best.items():
         p99 = 1e3 * sorted(waits[clients])[int(0.99 * len(waits[clients]))]
@@ -199,9 +199,9 @@ def main() -> None:
         f"({args.minutes:g} minutes, {requests} requests). Killed {args.kills} times while enrolling: {known} acknowledged, {lost} lost. "
         "Rates and p99 share two cores with the clients and with other work of the machine."
     )
-    header = ["way", "CPU ms a picture", "ratio", "pictures/s, wall", "p99, ms, wall"]
+    header = ["method", "CPU ms per picture", "ratio", "pictures/s, wall", "p99, ms, wall"]
     how = f"{args.rounds} interleaved rounds of 2 s, the least CPU time and the highest rate of each; p99 over all."
-    _harness.report("service", "The service under load", header, rows, args, notes, how)
+    _harness.write_report("service", "The service under load", header, rows, args, notes, how)
 
 
 if __name__ == "__main__":

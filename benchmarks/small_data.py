@@ -62,7 +62,7 @@ def take_half(images: Tensor, labels: Tensor, half: int) -> tuple[Tensor, Tensor
 
 @functools.cache
 def read(name: str) -> tuple[Tensor, Tensor]:
-    """All pictures of a dataset and their identities."""
+    """Return all pictures of a dataset and their identities."""
     if name == "digits":
         both = [data.Digits(train=train) for train in (True, False)]
         return torch.cat([part.data for part in both]), torch.cat([part.labels for part in both])
@@ -74,26 +74,26 @@ def read(name: str) -> tuple[Tensor, Tensor]:
     return known.data, known.labels
 
 
-def people(identities: int, half: int, seed: int, gray: bool = False) -> Pictures:
-    """People of LFW with 5 to 20 photographs each; gray ones are cut to 112×92 around the face."""
+def draw_people(identities: int, half: int, seed: int, gray: bool = False) -> Pictures:
+    """Draw people of LFW with 5 to 20 photographs each; gray pictures are cropped to 112×92 around the face."""
     images, labels = take_half(*read("faces"), half)
     if gray:
         images = images.float().mean(1, keepdim=True)[:, :, 8:120, 18:110].round().to(torch.uint8)
     return draw(images, labels, identities, 5, 20, seed)
 
 
-def characters(identities: int, half: int, seed: int) -> Pictures:
-    """Characters of Omniglot with 10 drawings each."""
+def draw_characters(identities: int, half: int, seed: int) -> Pictures:
+    """Draw characters of Omniglot with 10 drawings each."""
     return draw(*take_half(*read("characters"), half), identities, 10, 10, seed)
 
 
-def products(each: int, half: int, seed: int) -> Pictures:
-    """40 classes of Tiny-ImageNet at 32×32."""
+def draw_products(each: int, half: int, seed: int) -> Pictures:
+    """Draw 40 classes of Tiny-ImageNet at 32×32."""
     return draw(*take_half(*read("objects"), half), 40, each, each, seed)
 
 
-def speakers(half: int, seed: int) -> Pictures:
-    """24 speakers of spoken digits as log-mel pictures, 20 recordings each."""
+def draw_speakers(half: int, seed: int) -> Pictures:
+    """Draw 24 speakers of spoken digits as log-mel pictures, 20 recordings each."""
     file = next(
         root / "spoken_digits/spoken_digits_48.npz" for root in data_roots() if (root / "spoken_digits").exists()
     )
@@ -104,8 +104,8 @@ def speakers(half: int, seed: int) -> Pictures:
     return draw(mel[mine], who[mine], 24, 20, 20, seed)
 
 
-def letters(text: str) -> Pictures:
-    """Letters in 20 fonts that come with matplotlib, at 32×32."""
+def draw_letters(text: str) -> Pictures:
+    """Render letters in 20 fonts of matplotlib, at 32×32."""
     import matplotlib as mpl
     from PIL import Image, ImageDraw, ImageFont
 
@@ -120,36 +120,36 @@ def letters(text: str) -> Pictures:
     return np.stack(images), np.arange(len(text)).repeat(len(fonts))
 
 
-def digits(seed: int) -> Pictures:
-    """Handwritten digits at 8×8, 30 of each."""
+def draw_digits(seed: int) -> Pictures:
+    """Draw handwritten digits at 8×8, 30 per class."""
     return draw(*read("digits"), 10, 30, 30, seed)
 
 
 TASKS: dict[str, dict[str, Callable[[int], Pictures]]] = {
     "choose": {
-        "speakers, first half": lambda seed: speakers(CHOOSE, seed),
-        "50 people": lambda seed: people(50, CHOOSE, seed),
-        "40 people, gray": lambda seed: people(40, CHOOSE, seed + 50, gray=True),
-        "50 characters": lambda seed: characters(50, CHOOSE, seed),
-        "40 classes × 20": lambda seed: products(20, CHOOSE, seed),
-        "capital letters": lambda seed: letters(string.ascii_uppercase),
+        "speakers, first half": lambda seed: draw_speakers(CHOOSE, seed),
+        "50 people": lambda seed: draw_people(50, CHOOSE, seed),
+        "40 people, gray": lambda seed: draw_people(40, CHOOSE, seed + 50, gray=True),
+        "50 characters": lambda seed: draw_characters(50, CHOOSE, seed),
+        "40 classes × 20": lambda seed: draw_products(20, CHOOSE, seed),
+        "capital letters": lambda seed: draw_letters(string.ascii_uppercase),
     },
     "report": {
-        "speakers, second half": lambda seed: speakers(REPORT, seed),
-        "20 people": lambda seed: people(20, REPORT, seed),
-        "200 people": lambda seed: people(200, REPORT, seed),
-        "10 characters": lambda seed: characters(10, REPORT, seed),
-        "200 characters": lambda seed: characters(200, REPORT, seed),
-        "40 classes × 5": lambda seed: products(5, REPORT, seed),
-        "40 classes × 100": lambda seed: products(100, REPORT, seed),
-        "small letters and digits": lambda seed: letters(string.ascii_lowercase + string.digits),
-        "handwritten digits": digits,
+        "speakers, second half": lambda seed: draw_speakers(REPORT, seed),
+        "20 people": lambda seed: draw_people(20, REPORT, seed),
+        "200 people": lambda seed: draw_people(200, REPORT, seed),
+        "10 characters": lambda seed: draw_characters(10, REPORT, seed),
+        "200 characters": lambda seed: draw_characters(200, REPORT, seed),
+        "40 classes × 5": lambda seed: draw_products(5, REPORT, seed),
+        "40 classes × 100": lambda seed: draw_products(100, REPORT, seed),
+        "small letters and digits": lambda seed: draw_letters(string.ascii_lowercase + string.digits),
+        "handwritten digits": draw_digits,
     },
 }
 
 
 def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> dict[str, object]:
-    """One fit: its EER and that of the simple methods."""
+    """Run a fit; return its row with its EER and those of simple methods."""
     images, labels = TASKS[half][task](seed)
     names = np.unique(labels)
     held = np.random.default_rng(seed).permutation(names)[: max(3, round(len(names) / 4))]

@@ -1,7 +1,7 @@
-"""How near `minimize_energy` comes to the best known arrangements of Tammes' and Thomson's problems, and in what time.
+"""Compare `minimize_energy` with the best known arrangements of Tammes' and Thomson's problems, and measure its time.
 
-python benchmarks/solver.py --threads 1 --record               # every row that reports/solver.jsonl does not have yet
-python benchmarks/solver.py --only tammes --points 15 33 60    # some, printed only
+python benchmarks/solver.py --threads 1 --record               # make the missing rows of reports/solver.jsonl
+python benchmarks/solver.py --only tammes --points 15 33 60    # some sizes, printed only
 """
 
 import json
@@ -10,7 +10,7 @@ import pathlib
 import time
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 
 from hypersphere.energy import minimize_energy
 
@@ -45,7 +45,7 @@ ROUNDING = {"tammes": 6e-8, "thomson": 6e-9}  # of the tables
 
 
 def main() -> None:
-    p = parser(__doc__)
+    p = make_parser(__doc__)
     p.add_argument("--only", choices=LIMITS)
     p.add_argument("--points", type=int, nargs="+", help="numbers of points; all of the tables by default")
     p.add_argument("--starts", type=int, help="of Tammes' problem, whose result more starts can only improve")
@@ -65,7 +65,7 @@ def main() -> None:
                         lines.write(json.dumps(rows[-1]) + "\n")
     chosen = sorted((row for row in rows if row["threads"] == args.threads), key=lambda row: row["points"])
     for problem in LIMITS:
-        _table(problem, [row for row in chosen if row["problem"] == problem], args)
+        _write_table(problem, [row for row in chosen if row["problem"] == problem], args)
 
 
 def _solve(problem: str, n: int, best: float, starts: int | None) -> dict[str, object]:
@@ -84,13 +84,13 @@ def _solve(problem: str, n: int, best: float, starts: int | None) -> dict[str, o
     }
 
 
-def _table(problem: str, rows: list[dict], args) -> None:
+def _write_table(problem: str, rows: list[dict], args) -> None:
     if not rows:
         return
     sign = 1 if problem == "tammes" else -1
     reached = sum(sign * (row["found"] - row["best"]) >= -ROUNDING[problem] for row in rows)
     in_time = sum(row["seconds"] <= LIMITS[problem] for row in rows)
-    report(
+    write_report(
         f"solver_{problem}_{args.threads}",
         {"tammes": "Tammes' problem on the sphere", "thomson": "Thomson's problem"}[problem],
         ["points", "found", "best known", "difference", "CPU s", "starts"],

@@ -1,10 +1,10 @@
-"""CPU time of ``make test``: of the whole, of collecting, and of the tests of each folder with the processes that they wait for.
+"""Measure the CPU time of ``make test``: in total, of collection, and per folder of tests, including child processes.
 
-Aims: at most 14 CPU-minutes, and 10 minutes of wall-clock on two quiet cores. As a plugin of pytest (``-p suite``) this file writes
-down what each worker used. Servers that leave the session (PostgreSQL's) are not counted.
+Goals: at most 14 CPU minutes, and 10 minutes of wall-clock time on two quiet cores. As a plugin of pytest (``-p suite``), this file
+records the time of each worker. Daemons such as PostgreSQL are not counted.
 
 python benchmarks/suite.py --record                        # everything that make test runs
-python benchmarks/suite.py tests/geometry                  # what is named, which is never recorded
+python benchmarks/suite.py tests/geometry                  # some tests; never recorded
 """
 
 import collections
@@ -26,40 +26,40 @@ COLLECTING, REST = "collecting (both workers)", "starting, ending and reporting"
 _used: "collections.defaultdict[str, list[float]]" = collections.defaultdict(lambda: [0, 0.0])
 
 
-def seconds(whose: int) -> float:
-    """CPU seconds of this process, or of its children that have ended."""
+def get_cpu_seconds(whose: int) -> float:
+    """Return the CPU seconds of this process, or of its children that have ended."""
     used = resource.getrusage(whose)
     return used.ru_utime + used.ru_stime
 
 
-def _both() -> float:
-    return seconds(resource.RUSAGE_SELF) + seconds(resource.RUSAGE_CHILDREN)
+def _get_total_seconds() -> float:
+    return get_cpu_seconds(resource.RUSAGE_SELF) + get_cpu_seconds(resource.RUSAGE_CHILDREN)
 
 
-def folder_of(test: str) -> str:
-    """``tests/<folder>``, ``tests`` for the files beside the folders, ``doctests`` for docstrings and pages."""
+def get_folder(test: str) -> str:
+    """Return ``tests/<folder>``, ``tests`` for files beside the folders, or ``doctests`` for docstrings and pages."""
     parts = test.split("::")[0].split("/")
     return "doctests" if parts[0] != "tests" else "/".join(parts[:2]) if len(parts) > 2 else "tests"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    before = _both()
+    before = _get_total_seconds()
     try:
         return (yield)
     finally:
-        _used[COLLECTING][1] += _both() - before
+        _used[COLLECTING][1] += _get_total_seconds() - before
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
-    before = _both()
+    before = _get_total_seconds()
     try:
         return (yield)
     finally:
-        entry = _used[folder_of(item.nodeid)]
+        entry = _used[get_folder(item.nodeid)]
         entry[0] += 1
-        entry[1] += _both() - before
+        entry[1] += _get_total_seconds() - before
 
 
 def pytest_unconfigure(config):
@@ -67,8 +67,8 @@ def pytest_unconfigure(config):
         pathlib.Path(os.environ[FOLDER], f"{os.getpid()}.json").write_text(json.dumps(_used))
 
 
-def measured(chosen: list[str]) -> tuple[dict[str, list[float]], float, float]:
-    """Number of tests and CPU seconds by folder, CPU seconds of everything, seconds of wall-clock."""
+def run_tests(chosen: list[str]) -> tuple[dict[str, list[float]], float, float]:
+    """Run the tests; return their number and CPU seconds by folder, the total CPU seconds, and the wall-clock seconds."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, FOLDER: folder, "PYTHONDONTWRITEBYTECODE": ""}
@@ -86,9 +86,9 @@ def measured(chosen: list[str]) -> tuple[dict[str, list[float]], float, float]:
             "-p",
             "suite",
         ]
-        before, start = seconds(resource.RUSAGE_CHILDREN), time.perf_counter()
+        before, start = get_cpu_seconds(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run([*command, *chosen], cwd=ROOT, env=environment, check=True)
-        wall, total = time.perf_counter() - start, seconds(resource.RUSAGE_CHILDREN) - before
+        wall, total = time.perf_counter() - start, get_cpu_seconds(resource.RUSAGE_CHILDREN) - before
         found: dict[str, list[float]] = {}
         for part in pathlib.Path(folder).iterdir():
             for name, (count, used) in json.loads(part.read_text()).items():
@@ -100,19 +100,19 @@ def measured(chosen: list[str]) -> tuple[dict[str, list[float]], float, float]:
 def main() -> None:
     import _harness
 
-    parser = _harness.parser(__doc__)
-    parser.add_argument("chosen", nargs="*", help="files or folders of tests; everything without")
-    parser.add_argument("--note", default="", help="what else the machine was doing")
+    parser = _harness.make_parser(__doc__)
+    parser.add_argument("chosen", nargs="*", help="files or folders of tests (default: all)")
+    parser.add_argument("--note", default="", help="a note about other load on the machine")
     args = parser.parse_args()
     args.record &= not args.chosen
-    found, total, wall = measured(args.chosen)
+    found, total, wall = run_tests(args.chosen)
     tests = sum(int(count) for count, _ in found.values())
     found[REST] = [0, total - sum(used for _, used in found.values())]
     rows: list[list[object]] = [["everything", tests, total / 60, wall / 60]]
     order = sorted(found.items(), key=lambda entry: -entry[1][1])
     rows += [[name, int(count) or "", used / 60, ""] for name, (count, used) in order]
     how = f"{os.cpu_count()} cores, two workers with one thread each, one run; CPU time with that of processes that ended."
-    _harness.report(
+    _harness.write_report(
         "suite", "The tests' time", ["tests of", "tests", "CPU min", "wall-clock min"], rows, args, args.note, how
     )
 

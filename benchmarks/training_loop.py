@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from _harness import parser, report
+from _harness import make_parser, write_report
 
 from hypersphere import models, objectives
 from hypersphere.data import CropFlip, InMemory, PicturePreprocessing
@@ -90,7 +90,7 @@ def measure(train: Callable[[InMemory, PicturePreprocessing, int], None], data: 
 
 def main() -> None:
     """Print the medians of interleaved rounds and their ratio."""
-    p = parser(__doc__)
+    p = make_parser(__doc__)
     p.set_defaults(threads=1)
     args = p.parse_args()
     torch.set_num_threads(args.threads)
@@ -108,7 +108,7 @@ def main() -> None:
     rows.append(["ratio of pictures/s (aim at least 0.95)", "–", statistics.median(ratios)])
     how = f"{args.rounds} interleaved rounds, medians of CPU time; ratios from {ratios[0]:.2f} to {ratios[-1]:.2f}."
     notes = __doc__.split("\n\n")[2]
-    report("training_loop", "A step of training", ["loop", "ms", "pictures/s"], rows, args, notes, how)
+    write_report("training_loop", "A step of training", ["loop", "ms", "pictures/s"], rows, args, notes, how)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Speakers that nobody trained on: `fit` from scratch and from ge2e beside LDA, and the speed of feature extraction.
+"""Measure `fit` from scratch and from ge2e on unseen speakers, compared with LDA, and the speed of feature extraction.
 
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py fit --seeds 3     # from scratch and --from ge2e
-    HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py speed             # × real time, part by part
+    HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py speed             # speed of each part, × real time
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py steps             # EER by the overlap of windows
     python benchmarks/voices.py table
 
 The recordings are those of ``speaker_recordings``: 48 speakers with 12 utterances each. A seed draws 12 of the 24 speakers with
 odd places for the report and trains on the other 36. Defaults for recordings were chosen on speakers with even places only, so no
-speaker of a report had a part in a choice. Every finished fit is a row of ``reports/voices.jsonl`` and is not made again. Speed is
+speaker of a report was used for a choice. Every finished fit is a row of ``reports/voices.jsonl`` and is not repeated. Speed is
 measured in CPU seconds of one thread, each figure the best of three.
 """
 
@@ -65,7 +65,7 @@ def write_split(root: pathlib.Path, seed: int, path: pathlib.Path) -> list[str]:
 
 
 def measure_fit(root: pathlib.Path, seed: int, arm: str) -> dict[str, Any]:
-    """One fit: its EER and those of simple methods on twelve speakers."""
+    """Run a fit; return its row with its EER and those of simple methods on twelve speakers."""
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder, "speakers.csv")
         write_split(root, seed, table)
@@ -87,7 +87,7 @@ SHOWN_CHOICES = ("tune", "last_layer", "descriptors", "steps")
 
 
 def time_cpu(function: Callable[[], object], repeats: int = 3) -> float:
-    """The least CPU seconds of several calls."""
+    """Return the minimum CPU seconds of several calls."""
     seconds = []
     for _ in range(repeats):
         began = time.process_time()
@@ -97,7 +97,7 @@ def time_cpu(function: Callable[[], object], repeats: int = 3) -> float:
 
 
 def measure_speed(root: pathlib.Path) -> list[dict[str, Any]]:
-    """Seconds of sound per CPU second of every part of feature extraction, and the EER by the distance of windows."""
+    """Measure seconds of sound per CPU second of every part of feature extraction."""
     embedder = hs.load("ge2e")
     files = [path for home in sorted(root.iterdir()) for path in sorted(home.iterdir())]
     paths = files[:: len(files) // SPEED_RECORDINGS][:SPEED_RECORDINGS]
@@ -131,7 +131,7 @@ def measure_speed(root: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def measure_steps(root: pathlib.Path) -> list[dict[str, Any]]:
-    """EER of ge2e on all speakers by the distance of windows."""
+    """Measure the EER of ge2e on all speakers by the distance between windows."""
     embedder = hs.load("ge2e")
     paths = [path for home in sorted(root.iterdir()) for path in sorted(home.iterdir())]
     names = sorted({path.parent.name for path in paths})
@@ -146,7 +146,7 @@ def measure_steps(root: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def write_table(rows: Sequence[dict[str, Any]]) -> None:
-    """Write the report, and print it."""
+    """Write and print the report."""
     lines = ["# Voices", "", f"Made by `python benchmarks/voices.py table` from `{ROWS.name}`. One thread."]
     lines += ["", "## Speakers that nobody trained on", ""]
     lines += [
@@ -192,7 +192,7 @@ MEASUREMENTS = {"speed": ("speed", measure_speed), "steps": ("step", measure_ste
 
 
 def main() -> None:
-    """Run what has no row yet."""
+    """Make the missing rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["fit", "speed", "steps", "table"])
     parser.add_argument("--seeds", type=int, default=3)

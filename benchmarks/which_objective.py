@@ -1,17 +1,16 @@
-"""Which objective to choose: every head and pair loss on unseen characters, people and speakers, at one budget.
+"""Compare all heads and pair losses on unseen characters, people and speakers, at one budget.
 
-    HYPERSPHERE_DATA=… python benchmarks/which_objective.py run --study faces --threads 1   # makes the rows that are missing
-    python benchmarks/which_objective.py --record                                           # the tables, from the rows
+    HYPERSPHERE_DATA=… python benchmarks/which_objective.py run --study faces --threads 1   # make the missing rows
+    python benchmarks/which_objective.py --record                                           # write the tables
 
-One network for every objective (SphereFace-4 of an eighth of its width, batch normalization, 64 features), one optimizer
-(AdamW, weight decay 0.05, gradients clipped to a norm of 5, the rate ten times higher for class weights and proxies, a
-cosine schedule), 200 steps of 64 images; losses of pairs get 8 classes × 8 images (32 × 2 of faces). An objective is at its
-usual setting; its rate (0.002 or 0.006), and where it has one its scale (the usual one or 24), are chosen by the EER on
-classes held out of training (80 steps, one seed). Then three seeds are trained on all training classes, the held-out ones
-among them, and measured on classes that neither training nor the choice has seen, over all their pairs. "PML …" is
-pytorch-metric-learning's implementation of the same loss under the same protocol. Every finished run is a row of
-``reports/which_objective.jsonl`` and is not made again. ``ms a step`` is the CPU time of the objective alone, forward and
-backward to the features: the least of the three runs' medians.
+All objectives use one network (SphereFace-4 with an eighth of its width, batch normalization, 64 features) and one optimizer
+(AdamW, weight decay 0.05, gradients clipped to a norm of 5, a ten times higher learning rate for class weights and proxies, a
+cosine schedule), with 200 steps of 64 images. Pair losses get batches of 8 classes × 8 images (faces: 32 × 2). Each objective has
+its usual settings. Its learning rate (0.002 or 0.006) and its scale (the usual one or 24) are chosen by the EER on validation
+classes (80 steps, one seed). Then three seeds are trained on all training and validation classes, and measured on all pairs of
+test classes. "PML …" is the implementation of pytorch-metric-learning. Every finished run is a row of
+``reports/which_objective.jsonl`` and is not repeated. ``ms per step`` is the CPU time of the objective alone, forward and backward
+to the features: the minimum over runs of the median over steps.
 """
 
 import itertools
@@ -26,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from _harness import parser, report
-from _objective_arms import ARMS, Arm, Plan, peers
+from _harness import make_parser, write_report
+from _objective_arms import ARMS, Arm, Plan, list_peers
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -41,39 +40,39 @@ RATES = (0.002, 0.006)
 
 @dataclass(frozen=True)
 class Study:
-    """Images and labels of three parts that share no class: to train on, to choose on, to measure."""
+    """Training, validation and test images, which share no class."""
 
     train: InMemory
     held: InMemory
     test: InMemory
     augment: Affine
-    each: int  # images of a class in a batch of pairs
+    each: int  # images per class in a batch of a pair loss
 
 
-def characters() -> Study:
-    """Omniglot at 20×20: every fourth character of 25 alphabets is trained on, five alphabets are chosen on.
+def load_characters() -> Study:
+    """Load Omniglot at 20×20 pixels.
 
-    Measured on every third character of the evaluation alphabets.
+    Training: every fourth character of 25 alphabets. Validation: five alphabets. Test: every third evaluation character.
     """
     whole, test = Omniglot(background=True, size=20), Omniglot(background=False, size=20)
     held = whole.alphabets >= 25
     augment = Affine(rotation=0.2, scale=0.15, shear=0.2, shift=1.5, fill=255)
-    measured = part(test, test.labels % 3 == 0, most=10)
-    trained = part(whole, ~held & (whole.labels % 4 == 0))
-    return Study(trained, part(whole, held, most=10), measured, augment, each=8)
+    measured = select_part(test, test.labels % 3 == 0, most=10)
+    trained = select_part(whole, ~held & (whole.labels % 4 == 0))
+    return Study(trained, select_part(whole, held, most=10), measured, augment, each=8)
 
 
-def faces() -> Study:
+def load_faces() -> Study:
     """LFW at 24×24, gray: people with five images of folds 0–7 are trained on; those with two of 8 chosen on, of 9 measured."""
     whole = LFW(crop=112, size=24)
     grey = InMemory(whole.data.float().mean(1, keepdim=True).round().byte(), whole.labels, whole.classes)
     fold, images = whole.people(), torch.bincount(whole.labels)[whole.labels]
-    parts = [part(grey, (images >= 5) & (fold >= 0) & (fold < 8), most=20)]
-    parts += [part(grey, (images >= 2) & (fold == k), most=10) for k in (8, 9)]
+    parts = [select_part(grey, (images >= 5) & (fold >= 0) & (fold < 8), most=20)]
+    parts += [select_part(grey, (images >= 2) & (fold == k), most=10) for k in (8, 9)]
     return Study(*parts, Affine(rotation=0.1, scale=0.1, shift=1.0, fill=0), each=2)
 
 
-def speakers() -> Study:
+def load_speakers() -> Study:
     """Spoken digits as log-mel pictures, 20×20: 24 speakers to train on, 8 to choose on, 16 to measure."""
     roots = os.environ["HYPERSPHERE_DATA"].split(os.pathsep)
     path = next(p for p in (pathlib.Path(r) / "spoken_digits" / "spoken_digits_48.npz" for r in roots) if p.exists())
@@ -81,14 +80,22 @@ def speakers() -> Study:
     images = F.avg_pool2d(torch.from_numpy(raw["mel"]).float().unsqueeze(1), (2, 4)).round().byte()
     labels = torch.from_numpy(raw["speaker"].astype(np.int64)) - 1
     whole = InMemory(images, labels, [str(i) for i in range(48)])
-    parts = [part(whole, labels < 24), part(whole, (labels >= 24) & (labels < 32)), part(whole, labels >= 32)]
+    parts = [
+        select_part(whole, labels < 24),
+        select_part(whole, (labels >= 24) & (labels < 32)),
+        select_part(whole, labels >= 32),
+    ]
     return Study(*parts, Affine(shift=1.0, fill=0), each=8)
 
 
-STUDIES: dict[str, Callable[[], Study]] = {"speakers": speakers, "characters": characters, "faces": faces}
+STUDIES: dict[str, Callable[[], Study]] = {
+    "speakers": load_speakers,
+    "characters": load_characters,
+    "faces": load_faces,
+}
 
 
-def part(whole: Any, chosen: Tensor, most: int | None = None) -> InMemory:
+def select_part(whole: Any, chosen: Tensor, most: int | None = None) -> InMemory:
     """The chosen samples with their classes numbered anew, the first ``most`` of each class."""
     index = chosen.nonzero().squeeze(1)
     if most is not None:
@@ -116,7 +123,7 @@ def train(data: InMemory, study: Study, arm: Arm, setting: dict[str, Any], rate:
     spent = []
     for _ in range(steps):
         images, labels = next(batches)
-        features = net(prepared(images))
+        features = net(scale_pixels(images))
         optimizer.zero_grad()
         start = time.process_time()
         inputs = features.detach().requires_grad_()
@@ -135,17 +142,17 @@ def train(data: InMemory, study: Study, arm: Arm, setting: dict[str, Any], rate:
     return net.eval(), statistics.median(spent)
 
 
-def prepared(images: Tensor) -> Tensor:
-    """Pixels around 0."""
+def scale_pixels(images: Tensor) -> Tensor:
+    """Center and scale pixels."""
     return (images.float() - 127.5) / 64
 
 
 @torch.no_grad()
 def measure(net: Any, data: InMemory) -> dict[str, float]:
-    """EER, TAR and rank-1 in percent over all pairs of the classes; a network that diverged has none of them."""
+    """Return EER, TAR and rank-1 in percent over all pairs; nothing for a network that diverged."""
     if net is None:
         return {}
-    features = torch.cat([net(prepared(images)) for images in data.data.split(512)])
+    features = torch.cat([net(scale_pixels(images)) for images in data.data.split(512)])
     if not features.isfinite().all():
         return {}
     roc = hs.evaluation.all_pairs(features, data.labels, worst=1).roc
@@ -155,39 +162,39 @@ def measure(net: Any, data: InMemory) -> dict[str, float]:
     return {"eer": 100 * float(roc.eer), "tar": 100 * tar, "rank1": 100 * rank1}
 
 
-def rows() -> list[dict[str, Any]]:
-    """What is recorded."""
+def read_rows() -> list[dict[str, Any]]:
+    """Return the recorded rows."""
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
 
 
-def run(names: list[str], threads: int, seeds: int) -> None:
-    """Every run that has no row yet: the choice of each arm before its seeds, one seed of all arms before the next."""
+def run_missing(names: list[str], threads: int, seeds: int) -> None:
+    """Make the missing rows: first the tuning of each arm, then its seeds, one seed of all arms before the next."""
     torch.set_num_threads(threads)
-    arms = {**ARMS, **peers()}
+    arms = {**ARMS, **list_peers()}
     for name in names:
         study = STUDIES[name]()
         for seed in range(seeds):
             for label, arm in arms.items():
-                known = [r for r in rows() if r["study"] == name and r["arm"] == label]
+                known = [r for r in read_rows() if r["study"] == name and r["arm"] == label]
                 tried = [r for r in known if r["phase"] == "choice"]
                 for setting, rate in itertools.product(arm.grid, RATES):
                     if not any(r["setting"] == setting and r["rate"] == rate for r in tried):
                         net, _ = train(study.train, study, arm, setting, rate, TUNING, 0)
-                        tried.append(keep(name, label, "choice", setting, rate, 0, measure(net, study.held), 0.0))
+                        tried.append(append_row(name, label, "choice", setting, rate, 0, measure(net, study.held), 0.0))
                 best = min(tried, key=lambda r: r["measures"].get("eer", 100.0))
                 if not any(r["phase"] == "test" and r["seed"] == seed for r in known):
-                    net, cost = train(joined(study), study, arm, best["setting"], best["rate"], STEPS, seed)
-                    keep(name, label, "test", best["setting"], best["rate"], seed, measure(net, study.test), cost)
+                    net, cost = train(join_classes(study), study, arm, best["setting"], best["rate"], STEPS, seed)
+                    append_row(name, label, "test", best["setting"], best["rate"], seed, measure(net, study.test), cost)
 
 
-def joined(study: Study) -> InMemory:
-    """Training and held-out classes together: the choice is made, and they may be trained on."""
+def join_classes(study: Study) -> InMemory:
+    """Return the training and validation classes as one set."""
     labels = torch.cat([study.train.labels, study.held.labels + len(study.train.classes)])
     images = torch.cat([study.train.data, study.held.data])
     return InMemory(images, labels, [*study.train.classes, *study.held.classes])
 
 
-def keep(study: str, arm: str, phase: str, setting: Any, rate: float, seed: int, found: Any, cost: float) -> Any:
+def append_row(study: str, arm: str, phase: str, setting: Any, rate: float, seed: int, found: Any, cost: float) -> Any:
     """Append a row and return it."""
     row = {"study": study, "arm": arm, "phase": phase, "setting": setting, "rate": rate, "seed": seed}
     row |= {"measures": {key: round(value, 3) for key, value in found.items()}, "objective_ms": round(1000 * cost, 3)}
@@ -196,73 +203,73 @@ def keep(study: str, arm: str, phase: str, setting: Any, rate: float, seed: int,
     return row
 
 
-def tested(name: str) -> dict[str, list[dict[str, Any]]]:
-    """The recorded runs of each arm on unseen classes."""
+def find_test_runs(name: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the recorded test runs of each arm."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows():
+    for row in read_rows():
         if row["study"] == name and row["phase"] == "test":
             found.setdefault(row["arm"], []).append(row)
     return found
 
 
-def table(name: str) -> list[list[object]]:
-    """Mean and standard error over seeds of each arm, the smallest EER first."""
+def make_table(name: str) -> list[list[object]]:
+    """Return mean and standard error over seeds of each arm, ordered by EER."""
     lines: list[tuple[float, list[object]]] = []
-    for arm, runs in tested(name).items():
+    for arm, runs in find_test_runs(name).items():
         whole = [r["measures"] for r in runs if r["measures"]]
         if not whole:
             lines.append((100.0, [arm, "diverged", "", "", len(runs), "", ""]))
             continue
-        cells = [spread_of([m[key] for m in whole]) for key in ("eer", "tar", "rank1")]
+        cells = [format_mean([m[key] for m in whole]) for key in ("eer", "tar", "rank1")]
         cost = min(r["objective_ms"] for r in runs)
         chosen = ", ".join([*(f"{k} {v:g}" for k, v in runs[0]["setting"].items()), f"rate {runs[0]['rate']:g}"])
         lines.append((statistics.fmean(m["eer"] for m in whole), [arm, *cells, len(whole), f"{cost:.2f}", chosen]))
     return [line for _, line in sorted(lines, key=lambda pair: pair[0])]
 
 
-def resolution(name: str) -> str:
-    """Say which differences of two rows chance alone makes in 5 % of cases: Student's t over the variance within arms, pooled."""
-    runs = [[r["measures"]["eer"] for r in found if r["measures"]] for found in tested(name).values()]
+def describe_resolution(name: str) -> str:
+    """Describe which differences of two rows occur by chance in 5 % of cases, from the pooled variance within arms."""
+    runs = [[r["measures"]["eer"] for r in found if r["measures"]] for found in find_test_runs(name).values()]
     groups = [values for values in runs if len(values) > 1]
     freedom = sum(len(values) - 1 for values in groups)
     if freedom < 10:
-        return "There are too few seeds yet to say which differences chance alone makes."
+        return "There are too few seeds to say which differences occur by chance."
     pooled = (sum(statistics.variance(values) * (len(values) - 1) for values in groups) / freedom) ** 0.5
     quantile = 1.96 + 2.4 / freedom  # Student's t at 97.5 %, to within 0.03 from 10 degrees of freedom on
     least = {n: quantile * pooled * (2 / n) ** 0.5 for n in sorted({len(values) for values in runs if values})}
     said = ", ".join(f"{gap:.2f} with {n} seed{'s' if n > 1 else ''} each" for n, gap in least.items())
     return (
-        f"The deviation between seeds is {pooled:.2f} points of EER; two objectives are told apart from these differences on: "
-        f"{said}. The noise of who is measured, which all objectives share, is not in it."
+        f"The standard deviation between seeds is {pooled:.2f} points of EER. Differences above these values are unlikely by chance: "
+        f"{said}. This does not include the choice of test classes, which all objectives share."
     )
 
 
-def spread_of(values: list[float]) -> str:
-    """Mean ± standard error."""
+def format_mean(values: list[float]) -> str:
+    """Format a mean ± standard error."""
     if len(values) < 2:
         return f"{values[0]:.2f}"
     return f"{statistics.fmean(values):.2f} ± {statistics.stdev(values) / len(values) ** 0.5:.2f}"
 
 
 def main() -> None:
-    options = parser(__doc__)
+    options = make_parser(__doc__)
     options.add_argument(
-        "action", nargs="?", choices=["run"], help="run what is missing; without it the rows are shown"
+        "action", nargs="?", choices=["run"], help="make the missing rows; without it, print the tables"
     )
-    options.add_argument("--study", choices=STUDIES, help="one set only")
-    options.add_argument("--seeds", type=int, default=SEEDS, help="the first so many only")
+    options.add_argument("--study", choices=STUDIES, help="one dataset only")
+    options.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
     args = options.parse_args()
     names = [args.study] if args.study else list(STUDIES)
     if args.action == "run":
-        run(names, args.threads, args.seeds)
-    header = ["objective", "EER %", "TAR % at FAR 1e-2", "rank-1 %", "seeds", "ms a step", "chosen"]
+        run_missing(names, args.threads, args.seeds)
+    header = ["objective", "EER %", "TAR % at FAR 1e-2", "rank-1 %", "seeds", "ms per step", "chosen"]
     for name in names:
-        lines = table(name)
+        lines = make_table(name)
         if lines:
             notes = (__doc__ or "").split("\n\n", 2)[2]
-            said = f"Means ± standard errors over seeds. {resolution(name)}"
-            how = "one run after another beside other work."
-            report(
+            said = f"Means ± standard errors over seeds. {describe_resolution(name)}"
+            how = "sequential runs on a busy machine."
+            write_report(
                 f"which_objective_{name}", f"Which objective: {name}", header, lines, args, f"{said}\n\n{notes}", how
             )
 

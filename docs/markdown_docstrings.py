@@ -11,7 +11,7 @@ import griffe
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|obj):`(~?)([^`]+)`")
 
 
-def markdown(text: str) -> str:
+def convert_to_markdown(text: str) -> str:
     """The docstring with ``>>>`` examples in fences of Python and ``:func:`name``` as ``name`` in code.
 
     A fence stays at the indentation of its example, so that sections of arguments are still found.
@@ -42,7 +42,7 @@ class MarkdownDocstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **options: Any) -> None:
         """Called once for each module, class, function and attribute."""
         if obj.docstring is not None:
-            obj.docstring.value = markdown(obj.docstring.value)
+            obj.docstring.value = convert_to_markdown(obj.docstring.value)
 
     def on_package(self, *, pkg: griffe.Module, **options: Any) -> None:
         """Called when the whole package has been read."""
@@ -51,12 +51,12 @@ class MarkdownDocstrings(griffe.Extension):
             module = modules.pop()
             modules += [inner for inner in module.modules.values() if not inner.is_alias]
             for name in map(str, module.exports or ()):
-                found = imported(pkg, module, name)
+                found = resolve_import(pkg, module, name)
                 if found is not None and not found.is_module and module.members[name].is_module:
                     module.members[f"{name}()"] = griffe.Alias(name, found, parent=module)  # the file keeps its own key
 
 
-def imported(pkg: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | None:
+def resolve_import(pkg: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | None:
     """What a module means by a name, also where a file has the same one: ``from .merge import merge`` is the function."""
     path = module.imports.get(name)
     if path is None or path == f"{module.path}.{name}":
@@ -64,4 +64,4 @@ def imported(pkg: griffe.Module, module: griffe.Module, name: str) -> griffe.Obj
         return found if isinstance(found, griffe.Object) else None
     owner, _, last = path.removeprefix(f"{pkg.path}.").rpartition(".")
     parent = pkg[owner] if path.startswith(f"{pkg.path}.") and owner else None
-    return imported(pkg, parent, last) if isinstance(parent, griffe.Module) else None
+    return resolve_import(pkg, parent, last) if isinstance(parent, griffe.Module) else None

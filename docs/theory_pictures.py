@@ -19,7 +19,7 @@ ASSETS = pathlib.Path(__file__).parent / "assets"
 STEPS = 150
 
 
-def objectives(folder: pathlib.Path) -> None:
+def draw_objectives(folder: pathlib.Path) -> None:
     """ψ(θ) of the margins, and the loss of a feature between two classes that each of them leaves."""
     chosen = {
         "none (softmax)": hs.margins.NoMargin(),
@@ -44,7 +44,7 @@ def objectives(folder: pathlib.Path) -> None:
     figure.savefig(folder / "objectives.png", dpi=100)
 
 
-def operators(folder: pathlib.Path) -> None:
+def draw_operators(folder: pathlib.Path) -> None:
     """Magnitudes over the length of the input, and angular functions over the angle."""
     figure, (left, right) = panels(2, size=(5.2, 3.6))
     kinds = hs.magnitudes
@@ -56,7 +56,7 @@ def operators(folder: pathlib.Path) -> None:
         "Seg, ρ = 2": kinds.Seg(radius=2.0),
         "Log": kinds.Log(),
     }
-    plot_magnitude({name: of_length(magnitude) for name, magnitude in lengths.items()}, ax=left)
+    plot_magnitude({name: respond_to_length(magnitude) for name, magnitude in lengths.items()}, ax=left)
     left.set_title("Magnitudes h")
     angles = {
         "cosine": hs.angular.Cosine(),
@@ -69,14 +69,14 @@ def operators(folder: pathlib.Path) -> None:
     figure.savefig(folder / "operators.png", dpi=100)
 
 
-def of_length(magnitude: nn.Module) -> object:
+def respond_to_length(magnitude: nn.Module) -> object:
     """What a layer of one neuron with this magnitude answers to inputs along the neuron, by their length."""
     layer = hs.operators.Linear(2, 1, bias=False, magnitude=magnitude).eval()
     layer.weight.data = torch.tensor([[1.0, 0.0]])
     return lambda length: layer(torch.stack([length.float(), 0 * length.float()], 1))[:, 0].double()
 
 
-def energy(folder: pathlib.Path) -> None:
+def draw_energy(folder: pathlib.Path) -> None:
     """Forty neurons at random, at the least energy, and at the least energy with their opposites."""
     torch.manual_seed(0)
     drawn = hs.geometry.uniform(40, 3)
@@ -94,7 +94,7 @@ def energy(folder: pathlib.Path) -> None:
     figure.savefig(folder / "energy.png", dpi=100)
 
 
-def orthogonal(folder: pathlib.Path) -> None:
+def draw_orthogonal(folder: pathlib.Path) -> None:
     """The energy of hidden neurons while two networks learn the digits: trained freely, and turned only."""
     torch.set_num_threads(1)
     digits = Digits()
@@ -123,7 +123,12 @@ def orthogonal(folder: pathlib.Path) -> None:
     figure.savefig(folder / "orthogonal.png", dpi=100)
 
 
-PICTURES = {"objectives": objectives, "operators": operators, "energy": energy, "orthogonal": orthogonal}
+PICTURES = {
+    "objectives": draw_objectives,
+    "operators": draw_operators,
+    "energy": draw_energy,
+    "orthogonal": draw_orthogonal,
+}
 
 
 if __name__ == "__main__":

@@ -103,9 +103,9 @@ def test_docstrings_become_markdown():
     spec.loader.exec_module(module)
     text = "As :func:`~a.b.norm` and :class:`C`.\n\nArgs:\n    x: one.\n\n>>> f(1)\n2\n\nEnd."
     made = "As `norm` and `C`.\n\nArgs:\n    x: one.\n\n```python\n>>> f(1)\n2\n```\n\nEnd."
-    assert module.markdown(text) == made
-    assert module.markdown(made) == made
-    assert module.markdown(">>> f(1)\n2") == "```python\n>>> f(1)\n2\n```"
+    assert module.convert_to_markdown(text) == made
+    assert module.convert_to_markdown(made) == made
+    assert module.convert_to_markdown(">>> f(1)\n2") == "```python\n>>> f(1)\n2\n```"
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def scale():
 
 
 def test_the_page_is_that_of_the_reports(scale):
-    assert (ROOT / "docs" / "scale.md").read_text(encoding="utf-8") == scale.page(), (
+    assert (ROOT / "docs" / "scale.md").read_text(encoding="utf-8") == scale.format_page(), (
         "run python benchmarks/scale_page.py"
     )
 
@@ -36,7 +36,7 @@ def rows_of(here, scale):
             "processes": 1,
             "batch": batch,
             "classes drawn": part,
-            "CPU s": scale.seconds(scale.SIZES[size], 1, part, here[part], batch=batch),
+            "CPU s": scale.estimate_seconds(scale.SIZES[size], 1, part, here[part], batch=batch),
         }
         for size, batch, part in setups
     ]
@@ -45,7 +45,7 @@ def rows_of(here, scale):
 def test_the_constants_are_those_that_made_the_times(scale):
     here = {"all": scale.Constants(40e9, 7e9), "0.1": scale.Constants(30e9, 4e9)}
     for part, expected in here.items():
-        assert scale.constants(rows_of(here, scale), part) == pytest.approx(expected, rel=1e-9)
+        assert scale.fit_constants(rows_of(here, scale), part) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_formula_of_drawn_classes_counts_what_is_drawn():
@@ -61,14 +61,14 @@ def test_the_formula_of_drawn_classes_counts_what_is_drawn():
 
 
 def test_memory_and_traffic_are_those_of_the_documented_example(scale):
-    assert scale.memory(10**6, 1, "all") == 3 * 4 * 512 * 10**6 + 8 * 128 * 512 * 4
-    assert scale.memory(10**6, 4, "0.1") == 2.5 * 4 * 512 * 250_000 + 8 * 512 * 512 * 4
-    assert scale.traffic(1) == 0
-    assert scale.traffic(2) == 128 * 4 * (1024 + 8)
+    assert scale.estimate_memory(10**6, 1, "all") == 3 * 4 * 512 * 10**6 + 8 * 128 * 512 * 4
+    assert scale.estimate_memory(10**6, 4, "0.1") == 2.5 * 4 * 512 * 250_000 + 8 * 512 * 512 * 4
+    assert scale.estimate_traffic(1) == 0
+    assert scale.estimate_traffic(2) == 128 * 4 * (1024 + 8)
 
 
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0.0012, "1.2 ms"), (0.3, "0.30 s"), (80, "80.0 s"), (100, "1.7 min"), (2e5, "2.3 days")]
 )
 def test_times_have_the_unit_that_fits(scale, seconds, shown):
-    assert scale.span(seconds) == shown
+    assert scale.format_duration(seconds) == shown
