@@ -1,8 +1,8 @@
-"""Pictures: each function takes plain tensors or numbers, draws on given axes if asked and returns ``(fig, ax)``.
+"""Charts: each function takes tensors or numbers, draws on ``ax`` or on a new figure, and returns ``(fig, ax)``.
 
-Drawing needs matplotlib, which is imported when the first picture is drawn. New figures belong to no global state: they
-need no display and nothing has to be closed. ``axes``, ``panels``, ``color``, ``style`` and ``tidy`` are what the
-pictures use, for your own pictures.
+Drawing needs matplotlib, which is imported when the first chart is drawn. New figures are not registered globally, so they
+need no display and do not have to be closed. Use ``axes``, ``panels``, ``color``, ``style`` and ``tidy`` for your own charts
+in the same style.
 """
 
 from .bars import plot_bars, plot_reliability

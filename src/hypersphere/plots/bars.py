@@ -1,4 +1,4 @@
-"""Numbers side by side: bars with their intervals, and the reliability of probabilities."""
+"""Bar charts with intervals, and reliability diagrams of probabilities."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +18,14 @@ def plot_bars(
     title: str = "",
     ax: Any = None,
 ) -> tuple[Any, Any]:
-    """Draw one horizontal bar a name, the first on top, and return ``(fig, ax)``.
+    """Draw one horizontal bar per name, the first on top, and return ``(fig, ax)``.
 
     Args:
-        values: The length of each bar by its name.
-        intervals: ``(low, high)`` of some or all names, drawn as a whisker.
-        xlabel: What the lengths are, with their unit.
+        values: Length of each bar by name.
+        intervals: ``(low, high)`` of some or all names, drawn as whiskers.
+        xlabel: Label of the axis of lengths, with the unit.
         limits: Ends of the axis of lengths; None fits the data.
-        title: Title of the picture.
+        title: Title of the chart.
         ax: Axes to draw on; None makes a new figure.
 
     >>> fig, ax = plot_bars({"clean": 0.9, "FGSM": 0.4}, xlabel="accuracy", limits=(0, 1))
@@ -33,12 +33,12 @@ def plot_bars(
     ['clean', 'FGSM']
     """
     figure, ax = axes(ax, size=(5.0, 1.2 + 0.3 * max(len(values), 4)))
-    places = range(len(values))
-    ax.barh(places, list(values.values()), height=0.7, color=color(0))
-    for place, name in zip(places, values, strict=True):
+    rows = range(len(values))
+    ax.barh(rows, list(values.values()), height=0.7, color=color(0))
+    for row, name in zip(rows, values, strict=True):
         if intervals is not None and name in intervals:
-            ax.plot(intervals[name], (place, place), color="0.2", linewidth=1.2, marker="|", markersize=7)
-    ax.set_yticks(places, list(values))
+            ax.plot(intervals[name], (row, row), color="0.2", linewidth=1.2, marker="|", markersize=7)
+    ax.set_yticks(rows, list(values))
     ax.invert_yaxis()
     if limits is not None:
         ax.set_xlim(*limits)
@@ -55,10 +55,10 @@ def plot_reliability(
     title: str = "",
     ax: Any = None,
 ) -> tuple[Any, Any]:
-    """Draw what share was right over how sure the model was; on the dashed diagonal both agree. Returns ``(fig, ax)``.
+    """Draw accuracy over confidence with the diagonal of perfect calibration, and return ``(fig, ax)``.
 
-    Each point is one bin: its mean ``confidence``, its ``accuracy``, and an area that grows with its ``counts``; bins
-    without a sample are not drawn.
+    Each point is one bin: its mean ``confidence``, its ``accuracy``, and an area that grows with its ``counts``. Empty bins
+    are not drawn.
 
     >>> fig, ax = plot_reliability([0.25, 0.75], [0.3, 0.8], [10, 40])
     >>> len(ax.collections[0].get_offsets())

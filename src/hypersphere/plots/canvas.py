@@ -4,21 +4,21 @@ from typing import Any
 
 from .._extras import require
 
-# Okabe and Ito's eight colors, which stay apart under the common color-vision deficiencies, and two paler ones.
+# The eight colors of Okabe and Ito, which people with common color-vision deficiencies can distinguish, and two pale ones.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000", "#999999", "#88CCEE")
 STYLES = ("-", "--", ":")
 
 
 def axes(ax: Any = None, *, size: tuple[float, float] = (5.0, 4.0), projection: str | None = None) -> tuple[Any, Any]:
-    """Return ``(figure, ax)`` to draw on: the caller's axes, or axes on a new figure.
+    """Return ``(figure, ax)`` to draw on: the given axes, or axes on a new figure.
 
-    A new figure is held by no global state, so it needs no display and nothing has to be closed; save it with
+    A new figure is not registered globally, so it needs no display and does not have to be closed. Save it with
     ``figure.savefig(path)``.
 
     Args:
-        ax: Matplotlib axes to draw on; None makes new ones.
+        ax: Matplotlib axes to draw on; None makes new axes.
         size: Width and height of a new figure in inches.
-        projection: ``"3d"`` for new axes in space, None for the plane.
+        projection: ``"3d"`` for new three-dimensional axes, None for two-dimensional ones.
 
     >>> figure, ax = axes(size=(3.0, 2.0))
     >>> axes(ax) == (figure, ax)
@@ -46,7 +46,7 @@ def panels(
 
 
 def color(index: int) -> str:
-    """Return the color of the ``index``-th class or curve; the colors repeat after ten.
+    """Return the color of the ``index``-th class or curve. Colors repeat after ten.
 
     >>> color(0) == color(10)
     True
@@ -55,7 +55,7 @@ def color(index: int) -> str:
 
 
 def style(index: int) -> dict[str, str]:
-    """Return color and dashes of the ``index``-th curve as keyword arguments of ``ax.plot``; thirty differ.
+    """Return the color and line style of the ``index``-th curve as arguments of ``ax.plot``. Styles repeat after thirty.
 
     >>> style(11)
     {'color': '#E69F00', 'linestyle': '--'}
@@ -64,7 +64,7 @@ def style(index: int) -> dict[str, str]:
 
 
 def tidy(ax: Any, *, title: str = "", xlabel: str = "", ylabel: str = "", legend: bool = False) -> None:
-    """Set title and labels, remove the box where it says nothing, and put a legend beside the axes, never over data.
+    """Set title and labels, remove the top and right border, and put a legend beside the axes, where it hides no data.
 
     >>> figure, ax = axes()
     >>> tidy(ax, title="Training", xlabel="step", ylabel="loss")

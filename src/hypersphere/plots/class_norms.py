@@ -14,17 +14,17 @@ def plot_class_norms(
 ) -> tuple[Any, Any]:
     """Draw ‖w_c‖ of each class over the number of its training samples, and return ``(fig, ax)`` (fig. A.2 of Liu, 2020).
 
-    A rising cloud means that the classifier has learned how frequent the classes are, a prior that does not transfer to
-    other identities; normalizing the weights removes it. The legend has Spearman's rank correlation.
+    If norms increase with the number of samples, the classifier has learned the frequencies of the classes. This prior does
+    not transfer to other identities; normalizing the weights removes it. The legend shows Spearman's rank correlation.
 
     Args:
         weight: Weights of the classifier in rows.
         labels: Labels of the training samples.
-        title: Title of the picture.
+        title: Title of the chart.
         ax: Axes to draw on; None makes a new figure.
 
     Raises:
-        ValueError: If a label has no row.
+        ValueError: If ``weight`` has no row for a label.
 
     >>> fig, ax = plot_class_norms(torch.diag(torch.tensor([1.0, 2.0, 3.0])), torch.tensor([0, 1, 1, 2, 2, 2]))
     >>> ax.get_legend_handles_labels()[1]
@@ -43,13 +43,13 @@ def plot_class_norms(
 
 
 def plot_class_biases(bias: Float[Tensor, " classes"], *, title: str = "", ax: Any = None) -> tuple[Any, Any]:
-    """Draw the bias of every class of a classifier, and return ``(fig, ax)`` (fig. A.3 of Liu, 2020).
+    """Draw the bias of each class of a classifier, and return ``(fig, ax)`` (fig. A.3 of Liu, 2020).
 
-    Biases near 0 are of no use, and without them the decision depends on angles and lengths alone.
+    Biases near 0 have no effect and can be removed. The decision then depends only on angles and lengths.
 
     Args:
         bias: Biases of the classifier.
-        title: Title of the picture.
+        title: Title of the chart.
         ax: Axes to draw on; None makes a new figure.
 
     >>> fig, ax = plot_class_biases(torch.tensor([0.01, -0.02, 0.0]))
@@ -64,17 +64,15 @@ def plot_class_biases(bias: Float[Tensor, " classes"], *, title: str = "", ax: A
 
 
 def correlate_ranks(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
-    """Return Spearman's rank correlation, with mean ranks for ties; NaN if one side is constant.
+    """Return Spearman's rank correlation, with mean ranks for ties; NaN if an argument is constant.
 
     >>> round(correlate_ranks(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([9.0, 7.0, 5.0])), 6)
     -1.0
     """
-    ranks = torch.stack([_mean_ranks(x), _mean_ranks(y)])
-    ranks = ranks - ranks.mean(1, keepdim=True)
-    return float((ranks[0] * ranks[1]).sum() / (ranks[0].norm() * ranks[1].norm()))
+    return float(torch.corrcoef(torch.stack([_compute_mean_ranks(x), _compute_mean_ranks(y)]))[0, 1])
 
 
-def _mean_ranks(x: Tensor) -> Tensor:
+def _compute_mean_ranks(x: Tensor) -> Tensor:
     _, index, counts = x.unique(return_inverse=True, return_counts=True)
     last = counts.cumsum(0).double()
     return (last - (counts - 1) / 2)[index]

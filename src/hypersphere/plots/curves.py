@@ -13,7 +13,7 @@ from .canvas import axes, style, tidy
 def plot_angular(
     functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel: str = "g(θ)", ax: Any = None
 ) -> tuple[Any, Any]:
-    """Draw functions of cos θ over θ ∈ [0, π] and return ``(fig, ax)``: angular functions g, or the ψ of margins.
+    """Draw functions of cos θ, such as angular functions g or the ψ of margins, over θ ∈ [0, π] and return ``(fig, ax)``.
 
     >>> fig, ax = plot_angular({"cosine": hs.angular.Cosine(), "linear": hs.angular.Linear()})
     """
@@ -53,16 +53,16 @@ def plot_dynamics(
     log: bool = False,
     ax: Any = None,
 ) -> tuple[Any, Any]:
-    """Draw measures over training, one line a name: hyperspherical energy per layer, accuracy, loss.
+    """Draw measures over training, one line per name: hyperspherical energy per layer, accuracy, loss.
 
-    One or two values are drawn as points without a line, because two points show no course.
+    One or two values are drawn as points without a line, because two points show no trend.
 
     Args:
-        steps: Where the values were measured.
-        series: Values by name, one for each step.
-        ylabel: What the values are, with their unit.
-        xlabel: What the steps are.
-        log: Whether the axis of the values is logarithmic.
+        steps: Steps at which the values were measured.
+        series: Values by name, one per step.
+        ylabel: Label of the axis of values, with the unit.
+        xlabel: Label of the axis of steps.
+        log: Whether the axis of values is logarithmic.
         ax: Axes to draw on; None makes a new figure.
 
     Returns:
@@ -75,9 +75,9 @@ def plot_dynamics(
             raise ValueError(f"series {name!r} has {len(values)} values for {len(steps)} steps")
     figure, ax = axes(ax, size=(6.4, 4.0) if len(series) > 1 else (5.0, 4.0))
     for index, (name, values) in enumerate(series.items()):
-        look = style(index) if len(steps) > 2 else {**style(index), "linestyle": ""}
+        line_style = style(index) if len(steps) > 2 else {**style(index), "linestyle": ""}
         marker = "o" if len(steps) <= 20 else ""
-        ax.plot(steps, values, **look, linewidth=1.6, marker=marker, markersize=4, label=name)
+        ax.plot(steps, values, **line_style, linewidth=1.6, marker=marker, markersize=4, label=name)
     if log:
         ax.set_yscale("log")
     tidy(ax, xlabel=xlabel, ylabel=ylabel, legend=len(series) > 1)

@@ -1,4 +1,4 @@
-"""First-layer filters as small pictures (C.5)."""
+"""Filters of a first layer as small images (C.5)."""
 
 import math
 from typing import Any
@@ -11,10 +11,10 @@ from .canvas import axes
 
 
 def plot_filters(weight: Float[Tensor, "n c h w"], *, columns: int | None = None, ax: Any = None) -> tuple[Any, Any]:
-    """Draw every filter of a convolution in a grid, each stretched to its own range, and return ``(fig, ax)``.
+    """Draw the filters of a convolution in a grid, each scaled to its own range, and return ``(fig, ax)``.
 
-    Filters of three channels are drawn in color, others by their first channel. ``columns`` is the width of the grid;
-    None makes it about square.
+    Filters with three channels are drawn in color. Of other filters, the first channel is drawn. ``columns`` is the number of
+    columns of the grid; None makes it approximately square.
 
     >>> fig, ax = plot_filters(torch.rand(6, 3, 5, 5), columns=3)
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..geometry import angle
 from .canvas import axes, color, style, tidy
 
-BESIDE = (6.4, 4.0)  # a legend stands at the right of the curves
+SIZE_WITH_LEGEND = (6.4, 4.0)  # inches; the legend is to the right of the axes
 
 
 def plot_histogram(
@@ -28,13 +28,13 @@ def plot_histogram(
     """Draw the histogram of each named tensor over common bins, and return ``(fig, ax)``.
 
     Args:
-        values: Numbers of any shape by the name in the legend; a name without numbers is not drawn.
-        bins: How many bins the limits are divided into.
-        limits: Ends of the bins; None takes the smallest and the largest value.
+        values: Numbers of any shape by name in the legend. Empty tensors are not drawn.
+        bins: Number of bins.
+        limits: Lower end of the first bin and upper end of the last; None uses the smallest and the largest value.
         density: Whether each histogram has unit area; otherwise its bars are counts.
-        xlabel: What the values are, with their unit.
-        ylabel: What the bars are; empty writes ``density`` or ``count``.
-        title: Title of the picture.
+        xlabel: Label of the axis of values, with the unit.
+        ylabel: Label of the axis of bars; by default ``density`` or ``count``.
+        title: Title of the chart.
         ax: Axes to draw on; None makes a new figure.
 
     >>> fig, ax = plot_histogram({"same": torch.rand(100), "different": torch.rand(50) - 1}, xlabel="cosine")
@@ -47,7 +47,7 @@ def plot_histogram(
     if limits is None:
         low, high = min(float(v.min()) for v in arrays.values()), max(float(v.max()) for v in arrays.values())
         limits = (low, high if high > low else low + 1)
-    figure, ax = axes(ax, size=BESIDE if len(values) > 1 else (5.0, 4.0))
+    figure, ax = axes(ax, size=SIZE_WITH_LEGEND if len(values) > 1 else (5.0, 4.0))
     for index, (name, array) in enumerate(arrays.items()):
         ax.hist(array.numpy(), bins, range=limits, density=density, alpha=0.6, color=color(index), label=name)
     tidy(ax, title=title, xlabel=xlabel, ylabel=ylabel or ("density" if density else "count"), legend=len(values) > 1)
@@ -84,11 +84,11 @@ def plot_angle_histogram(
 
 
 def plot_learned_k(curvatures: dict[str, Float[Tensor, " n"]], *, bins: int = 30, ax: Any = None) -> tuple[Any, Any]:
-    """Draw the curvature k of learnable sigmoid operators, one outline a layer, and return ``(fig, ax)``.
+    """Draw the curvature k of learnable sigmoid operators, one outline per layer, and return ``(fig, ax)``.
 
     Args:
-        curvatures: The curvature of each filter, by the name of the layer in the legend.
-        bins: How many bins there are from 0 to the largest curvature.
+        curvatures: Curvature of each filter, by the name of the layer in the legend.
+        bins: Number of bins from 0 to the largest curvature.
         ax: Axes to draw on; None makes a new figure.
 
     Raises:
@@ -100,7 +100,7 @@ def plot_learned_k(curvatures: dict[str, Float[Tensor, " n"]], *, bins: int = 30
     """
     if not curvatures:
         raise ValueError("curvatures must hold at least one layer, got an empty dict")
-    figure, ax = axes(ax, size=BESIDE)
+    figure, ax = axes(ax, size=SIZE_WITH_LEGEND)
     top = max(float(k.max()) for k in curvatures.values())
     for index, (name, k) in enumerate(curvatures.items()):
         array = k.detach().float().cpu().numpy()
