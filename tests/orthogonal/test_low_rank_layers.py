@@ -4,7 +4,6 @@ from torch import nn
 
 from hypersphere.energy import LowRankBilateral, LowRankEnergy
 from hypersphere.orthogonal import factorize
-from hypersphere.orthogonal.low_rank_layers import multiply_factors
 from hypersphere.recognition import Embedder
 from hypersphere.training import Experiment, call, replace
 from tests.training.runs import small
@@ -45,13 +44,6 @@ def test_small_layers_stay_and_the_generator_decides():
         draws.append(one[3].parametrizations.weight[0].projection)
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
-
-
-def test_the_plain_network_with_the_weights_of_the_factors_computes_the_same():
-    net, plain, x = factorize(network(), rank=4), network(), torch.randn(2, 3, 4, 4)
-    plain.load_state_dict(multiply_factors(net))
-    assert torch.allclose(plain(x), net(x), atol=1e-6)  # the layout of the weights differs
-    assert multiply_factors(plain).keys() == plain.state_dict().keys()
 
 
 def test_a_run_with_low_rank_layers_leaves_an_embedder(tmp_path):

@@ -1,10 +1,13 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
 from hypersphere.neurons import get_change_report
-from hypersphere.orthogonal import add_task, finetune, merge, overparameterize, use_task
+from hypersphere.orthogonal import Int8Linear, add_task, factorize, finetune, merge, overparameterize, use_task
+from hypersphere.orthogonal._merge import compute_plain_weights
 from tests.export import onnx_outputs
 from tests.orthogonal.contracts import build
 
@@ -51,6 +54,23 @@ def test_trained_neurons_merge_as_well():
     torch.optim.SGD(layer.parameters(), lr=0.1).step(lambda: layer(x).square().mean().backward())
     y = layer(x)
     assert torch.allclose(merge(layer)(x), y, atol=1e-6)
+
+
+@pytest.mark.parametrize("change", [overparameterize, factorize, lambda net: finetune(net, block=4)])
+def test_plain_weights_are_those_of_the_changed_network(change):
+    network = lambda: nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 12), nn.Linear(12, 5))
+    net, plain, x = change(network()), network(), torch.randn(2, 4, 4, 4)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    plain.load_state_dict(compute_plain_weights(net))
+    assert torch.allclose(plain(x), net(x), atol=1e-4)
+    assert compute_plain_weights(plain).keys() == plain.state_dict().keys()
+
+
+def test_plain_weights_of_a_quantized_layer_are_refused():
+    net = finetune(nn.Sequential(Int8Linear.of(nn.Linear(8, 40))), block=4, classifier=False)
+    with pytest.raises(ValueError, match="layer '0' has a quantized weight"):
+        compute_plain_weights(copy.deepcopy(net))
 
 
 def test_progressive_training():

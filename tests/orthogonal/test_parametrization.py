@@ -142,7 +142,7 @@ def test_merge_and_unmerge_refuse_what_makes_no_sense():
     layer = finetune(nn.Linear(8, 40), block=4)
     with pytest.raises(ValueError, match="not both"):
         merge(layer, keep=True, undo=True)
-    with pytest.raises(ValueError, match="nothing to take back"):
+    with pytest.raises(ValueError, match="nothing to undo"):
         unmerge(layer)
     state = layer.state_dict()
     assert list(merge(layer, keep=True).state_dict()) == list(state)

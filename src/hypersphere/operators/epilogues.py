@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..angular import Angular
+from ..geometry import accumulation_dtype
 from ..geometry.numerics import is_traced, needs_graph
 from .magnitudes.radius import WithRadius
 from .tiling import TileSum, allocate_gradient, differentiate, iterate_tiles, sum_into
@@ -109,7 +110,7 @@ def can_tile(product: Tensor, *others: Tensor) -> bool:
     """Return whether to compute in tiles of the first axis: not while tracing, and only with factors in float32 or better."""
     if is_traced() or not product.numel():
         return False
-    dtype = torch.promote_types(product.dtype, torch.float32)
+    dtype = accumulation_dtype(product)
     return all((t.dtype, t.ndim, t.shape[0]) == (dtype, product.ndim, product.shape[0]) for t in others)
 
 

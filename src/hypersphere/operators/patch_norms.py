@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..geometry import accumulation_dtype
 from ..geometry.fast_norms import MIN_NORM
 from ..geometry.numerics import is_traced, needs_graph
 from .tiling import TILE, iterate_tiles
@@ -119,7 +120,7 @@ class _Squares(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, dim: int, groups: int, owned: bool) -> tuple[Tensor, Tensor]:
-        dtype = torch.promote_types(x.dtype, torch.float32)
+        dtype = accumulation_dtype(x)
         if groups == x.shape[dim]:  # one channel per group
             return x.to(dtype).square(), x.view_as(x)
         grouped = _split_groups(x, dim, groups)

@@ -1,13 +1,13 @@
 """Merging of learned rotations into the weights after training, permanently or temporarily."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..neurons import ChangeReport, Selector, Selectors, as_selectors, attach_change_report, check_selectors, matches
 from .finetuning.adapter import Adapter
 from .finetuning.freezing import freeze_parameter, thaw
 from .finetuning.quantized_linear import is_quantized, release
-from .parametrization import Site, find_rotated, require_rotated, unregister
+from .parametrization import RotatedWeight, Site, find_rotated, require_rotated, unregister
 
 
 def merge(
@@ -53,14 +53,8 @@ def merge(
     sites, report = _select_sites(model, only, skip)
     for name, site in sites.items():
         _refuse_unmergeable(name, site, undo)
-        done = (
-            "R removed"
-            if undo
-            else "R multiplied into a copy of its weight"
-            if keep
-            else "R multiplied into its weight"
-        )
-        report.changed[name] = f"{_get_plain_name(site.module)}, {done}"
+        result = "R multiplied into a copy of its weight" if keep else "R multiplied into its weight"
+        report.changed[name] = f"{_get_plain_name(site.module)}, {'R removed' if undo else result}"
     if keep:
         for site in sites.values():
             with torch.no_grad():
@@ -100,13 +94,45 @@ def unmerge(model: nn.Module) -> nn.Module:
         name: site for name, site in find_rotated(model).items() if site.parametrization.merged_weight is not None
     }
     if not merged:
-        raise ValueError(f"{type(model).__name__} is not merged with keep=True, so there is nothing to take back")
+        raise ValueError(f"{type(model).__name__} is not merged with keep=True, so there is nothing to undo")
     for site in merged.values():
         site.parametrization.merged_weight = None
     attach_change_report(
-        model, ChangeReport({name: f"{_get_plain_name(site.module)}, R in use again" for name, site in merged.items()})
+        model,
+        ChangeReport({name: f"{_get_plain_name(site.module)}, R is applied again" for name, site in merged.items()}),
     )
     return model
+
+
+@torch.no_grad()
+def compute_plain_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the ``state_dict()`` of the equivalent plain network, without changing the model.
+
+    Rotations of :func:`overparameterize` and :func:`finetune` and factors of :func:`factorize` are multiplied into the
+    weights.
+
+    Raises:
+        ValueError: If a tuned layer has a quantized weight.
+
+    >>> from hypersphere.orthogonal import factorize
+    >>> net = factorize(torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 10)), rank=4)
+    >>> sorted(compute_plain_weights(net))
+    ['0.bias', '0.weight', '1.bias', '1.weight']
+    """
+    from ..energy import LowRankBilateral  # imported here, because nothing else in this module needs energy
+
+    for name, site in find_rotated(model).items():
+        if is_quantized(site.module):
+            _refuse_unmergeable(name, site, undo=False)
+    tensors: dict[str, Tensor] = model.state_dict()
+    for path, module in model.named_modules():
+        for name, parametrizations in getattr(module, "parametrizations", nn.ModuleDict()).named_children():
+            if isinstance(parametrizations[0], LowRankBilateral | RotatedWeight):  # type: ignore[index]
+                prefix = f"{path}." if path else ""
+                factors = f"{prefix}parametrizations.{name}."
+                tensors = {key: value for key, value in tensors.items() if not key.startswith(factors)}
+                tensors[prefix + name] = getattr(module, name)
+    return tensors
 
 
 def _select_sites(model: nn.Module, only: Selectors | None, skip: Selectors) -> tuple[dict[str, Site], ChangeReport]:
@@ -139,8 +165,8 @@ def _refuse_unmergeable(name: str, site: Site, undo: bool) -> None:
     if is_quantized(site.module):
         if not undo:
             raise ValueError(
-                f"layer {name!r} has a quantized weight, which cannot hold R without being rounded again: keep the "
-                "rotation on its inputs, or remove it with merge(model, undo=True)"
+                f"layer {name!r} has a quantized weight, which would have to be rounded again to include R: keep the "
+                "rotation of its inputs, or remove it with merge(model, undo=True)"
             )
     elif len(site.module.parametrizations[site.parameter]) > 1:  # type: ignore[index, arg-type]
         raise ValueError(f"layer {name!r} has another parametrization on top of R·V: remove that one first")

@@ -1,7 +1,7 @@
 """Replacement of the weights of a network by low-rank products, which `LowRankEnergy` regularizes."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..neurons import Selectors
 from .layer_selection import ClassifierLike, select_layers
@@ -52,25 +52,3 @@ def factorize(
     for layer in large.values():
         low_rank_bilateral(layer, rank, int(torch.randint(2**31, (), generator=generator)))
     return model
-
-
-def multiply_factors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the ``state_dict()`` of the equivalent plain network: factors of :func:`factorize` become weights.
-
-    The model is not changed.
-
-    >>> net = factorize(torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 10)), rank=4)
-    >>> sorted(multiply_factors(net))
-    ['0.bias', '0.weight', '1.bias', '1.weight']
-    """
-    from ..energy import LowRankBilateral
-
-    tensors: dict[str, Tensor] = model.state_dict()
-    for path, module in model.named_modules():
-        for name, parametrizations in getattr(module, "parametrizations", nn.ModuleDict()).named_children():
-            if isinstance(parametrizations[0], LowRankBilateral):  # type: ignore[index]
-                prefix = f"{path}." if path else ""
-                factor_prefix = f"{prefix}parametrizations.{name}."
-                tensors = {key: value for key, value in tensors.items() if not key.startswith(factor_prefix)}
-                tensors[prefix + name] = getattr(module, name)
-    return tensors

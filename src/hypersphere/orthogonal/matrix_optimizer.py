@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..geometry import accumulation_dtype, disable_autocast
+
 
 class MatrixOptimizer(Optimizer, ABC):
     """An optimizer with momentum that updates every weight as a matrix of shape ``(neurons, dim)``.
@@ -48,7 +50,7 @@ class MatrixOptimizer(Optimizer, ABC):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    with torch.autocast(p.device.type, enabled=False):
+                    with disable_autocast(p.device.type):
                         self._update(p, p.grad, group)
         return loss
 
@@ -66,7 +68,7 @@ class MatrixOptimizer(Optimizer, ABC):
 
 def as_matrices(weight: Tensor, group: dict[str, Any]) -> Float[Tensor, "parts neurons numbers"]:
     """Return a weight as ``parts`` matrices, in float32 or better."""
-    wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    wide = weight.to(accumulation_dtype(weight))
     rows = wide.mT if group["transposed"] else wide.flatten(1)
     return rows.unflatten(0, (group["parts"], -1))
 

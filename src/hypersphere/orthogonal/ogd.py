@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..geometry import accumulation_dtype, disable_autocast
 from .maps.newton_schulz import polish
 from .parametrization import LearnedMatrix
 
@@ -92,8 +93,8 @@ class OGD(Optimizer):
     def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state, momentum = self.state[p], group["momentum"]
         state["step"] = state.get("step", 0) + 1
-        with torch.autocast(p.device.type, enabled=False):
-            u = p.to(torch.promote_types(p.dtype, torch.float32))
+        with disable_autocast(p.device.type):
+            u = p.to(accumulation_dtype(p))
             direction = gradient.to(u.dtype)
             if momentum and "momentum_buffer" in state:
                 direction = direction + momentum * state["momentum_buffer"]

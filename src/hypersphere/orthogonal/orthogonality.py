@@ -102,9 +102,7 @@ class OrthogonalityPenalty(nn.Module):
         terms = []
         for parametrization in require_overparameterized(self._model[0]).values():
             r = parametrization.rotation.matrix()
-            repeats = (
-                parametrization.blocks if r.ndim == 2 else 1
-            )  # a shared block appears this many times on the diagonal
+            repeats = parametrization.blocks if r.ndim == 2 else 1  # how often a shared block occurs on the diagonal
             terms.append(repeats * orthonormality(r.mT))
         return self.weight * torch.stack(terms).sum()
 

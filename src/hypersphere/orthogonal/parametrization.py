@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ..geometry import accumulation_dtype, disable_autocast
 from .maps import Map
-from .maps.map_precision import upcast
 
 Start: TypeAlias = Literal["usual", "normal", "identity"]
 STARTS: tuple[Start, ...] = get_args(Start)
@@ -86,7 +86,7 @@ class LearnedMatrix(nn.Module):
     ):
         super().__init__()
         self.map = map
-        empty = torch.empty(shape, dtype=upcast(like.dtype), device=like.device)
+        empty = torch.empty(shape, dtype=accumulation_dtype(like), device=like.device)
         first = {"usual": map.start, "normal": map.normal}
         self.raw = nn.Parameter(first[start](empty, generator) if start in first else map.identity(empty))
 
@@ -96,8 +96,8 @@ class LearnedMatrix(nn.Module):
 
     def matrix(self) -> Float[Tensor, "*blocks n n"]:
         """Return R in float32 or better."""
-        with torch.autocast(self.raw.device.type, enabled=False):
-            return self.map(self.raw.to(upcast(self.raw.dtype)))
+        with disable_autocast(self.raw.device.type):
+            return self.map(self.raw.to(accumulation_dtype(self.raw)))
 
 
 class Overparameterization(RotatedWeight):
@@ -129,8 +129,8 @@ class Overparameterization(RotatedWeight):
 
     def effective(self, neurons: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons *dim"]:  # type: ignore[override]
         """Return V Rᵀ in the dtype of the neurons, computed in float32 or better."""
-        with torch.autocast(neurons.device.type, enabled=False):
-            rows = neurons.flatten(1).to(upcast(neurons.dtype, self.rotation.raw.dtype))
+        with disable_autocast(neurons.device.type):
+            rows = neurons.flatten(1).to(accumulation_dtype(neurons, self.rotation.raw))
             return self._rotate(rows).reshape(neurons.shape).to(neurons.dtype)
 
     def error(self) -> float:

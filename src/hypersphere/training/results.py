@@ -1,6 +1,5 @@
-"""Results of a finished run: weights, embedder, metrics, pictures, model card."""
+"""The files of a finished run: weights, embedder, metrics, pictures and model card."""
 
-import copy
 import math
 import pathlib
 from typing import Any
@@ -10,9 +9,7 @@ from torch import Tensor
 from .. import __version__, plots
 from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import finite, save_tensors, write_json, write_text
-from ..orthogonal import merge
-from ..orthogonal.low_rank_layers import multiply_factors
-from ..orthogonal.parametrization import RotatedWeight
+from ..orthogonal._merge import compute_plain_weights
 from .errors import NonFiniteLossError
 from .run_folder import RunFolder, read_log
 from .settings import Settings
@@ -52,10 +49,8 @@ def write_results(
 
 def merge_weights(task: Task) -> dict[str, Tensor]:
     """Return the weights of the plain network, with rotations and low-rank factors multiplied into its layers."""
-    model = task.model
-    if any(isinstance(module, RotatedWeight) for module in model.modules()):
-        model = merge(copy.deepcopy(model))
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in multiply_factors(model).items()}
+    weights = compute_plain_weights(task.model)
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
 
 
 def format_card(
@@ -79,7 +74,7 @@ def format_card(
     )
     lines += [
         "`model.safetensors` contains the last weights, `last.safetensors` and `best.safetensors` complete checkpoints, and",
-        f"`log.jsonl` the measures over time. {embedder} A small research run: not made for decisions about people.",
+        f"`log.jsonl` the measures over time. {embedder} This is a small research run. Do not use it for decisions about people.",
         "",
     ]
     return "\n".join(lines)

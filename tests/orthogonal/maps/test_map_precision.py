@@ -1,11 +1,6 @@
 import torch
 
-from hypersphere.orthogonal.maps.map_precision import find_missing, get_skew_part, upcast
-
-
-def test_accumulable():
-    assert upcast(torch.float16) == upcast(torch.bfloat16, torch.float16) == torch.float32
-    assert upcast(torch.float32, torch.float64) == torch.float64
+from hypersphere.orthogonal.maps.map_precision import find_missing, get_skew_part
 
 
 def test_skew_is_a_projection():

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ...geometry import accumulation_dtype, disable_autocast
 from ...neurons import has_transposed_weight
-from ..maps.map_precision import upcast
 from ..parametrization import RotatedWeight, Start
 from .tuning_method import TuningMethod
 from .weight_change import WeightChange, WeightLayout
@@ -63,9 +63,9 @@ class Adapter(RotatedWeight):
 
     def effective(self, base: Tensor) -> Tensor:
         """Return the effective weight in the dtype of W₀, computed in float32 or better."""
-        with torch.autocast(base.device.type, enabled=False):
+        with disable_autocast(base.device.type):
             change = self.change
-            wide = upcast(base.dtype, *(p.dtype for p in change.parameters()))
+            wide = accumulation_dtype(base, *change.parameters())
             rows = (base.mT if self.transposed else base).flatten(1).to(wide).unflatten(0, (self.layout.parts, -1))
             weight = change(rows).flatten(0, 1).to(base.dtype)
             # Contiguous like W₀, because BLAS rounds differently for other layouts.

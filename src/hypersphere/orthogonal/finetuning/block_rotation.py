@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ...geometry import accumulation_dtype, disable_autocast
 from ..maps.cayley import cayley
-from ..maps.map_precision import refuse_second_order, upcast
+from ..maps.map_precision import refuse_second_order
 from .rotation import Rotation
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class BlockRotation(Rotation):
         self.block, self.terms, self.eps = method.choose_block(n)[0], method.terms, method.eps
         self.entries = self.block * (self.block - 1) // 2
         shape = (parts, n // self.block, self.entries)
-        self.raw = nn.Parameter(torch.zeros(shape, dtype=upcast(like.dtype), device=like.device))
+        self.raw = nn.Parameter(torch.zeros(shape, dtype=accumulation_dtype(like), device=like.device))
 
     @property
     def cost(self) -> int:
@@ -37,7 +38,7 @@ class BlockRotation(Rotation):
 
     def get_generators(self) -> Float[Tensor, "parts blocks entries"]:
         """Return the entries of the A_i above the diagonal, after the scaling by ``eps``, in float32 or better."""
-        raw = self.raw.to(upcast(self.raw.dtype))
+        raw = self.raw.to(accumulation_dtype(self.raw))
         if self.eps is not None:
             # ‖A‖_F counts every entry twice.
             length = 2**0.5 * torch.linalg.vector_norm(raw, dim=(-2, -1), keepdim=True)
@@ -50,7 +51,7 @@ class BlockRotation(Rotation):
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
         """Return R v or Rᵀ v for every row v."""
-        with torch.autocast(rows.device.type, enabled=False):
+        with disable_autocast(rows.device.type):
             r = self.blocks()
             return rotate_blocks(rows, r if transpose else r.mT)
 
@@ -139,7 +140,7 @@ class _SkewCayley(torch.autograd.Function):
         refuse_second_order()
         (inverse,) = ctx.saved_tensors
         n = inverse.shape[-1]
-        with torch.autocast(gradient.device.type, enabled=False):
+        with disable_autocast(gradient.device.type):
             product = (inverse.mT @ gradient) @ inverse.mT
             skew = (product - product.mT).mul_(2)
             i, j = torch.triu_indices(n, n, 1, device=gradient.device)
@@ -161,7 +162,7 @@ class _RotateBlocks(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         refuse_second_order()
         rows, r = ctx.saved_tensors
-        with torch.autocast(gradient.device.type, enabled=False):
+        with disable_autocast(gradient.device.type):
             d_rows = _multiply_runs(gradient, r.mT) if ctx.needs_input_grad[0] else None
             d_r = multiply_blocks(rows, gradient, r) if ctx.needs_input_grad[1] else None
         return d_rows, d_r

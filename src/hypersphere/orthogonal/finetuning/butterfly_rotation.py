@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..maps.map_precision import upcast
+from ...geometry import accumulation_dtype, disable_autocast
 from .block_rotation import rotate_blocks, skew_cayley
 from .rotation import Rotation
 
@@ -29,7 +29,7 @@ class ButterflyRotation(Rotation):
         (self.block, self.factors), self.terms = method.choose_block(n), method.terms
         self.entries = self.block * (self.block - 1) // 2
         shape = (self.factors, parts, n // self.block, self.entries)
-        self.raw = nn.Parameter(torch.zeros(shape, dtype=upcast(like.dtype), device=like.device))
+        self.raw = nn.Parameter(torch.zeros(shape, dtype=accumulation_dtype(like), device=like.device))
 
     @classmethod
     def describe(cls, method: "TuningMethod", n: int) -> str:
@@ -44,8 +44,8 @@ class ButterflyRotation(Rotation):
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
         """Return R v or Rᵀ v for every row v."""
-        with torch.autocast(rows.device.type, enabled=False):
-            r = skew_cayley(self.raw.to(upcast(self.raw.dtype)), self.block, self.terms)
+        with disable_autocast(rows.device.type):
+            r = skew_cayley(self.raw.to(accumulation_dtype(self.raw)), self.block, self.terms)
             result = rows.to(r.dtype)
             for i in reversed(range(self.factors)) if transpose else range(self.factors):
                 gathered = self._gather(result, 1 << i) if i else result  # neighbors are adjacent already

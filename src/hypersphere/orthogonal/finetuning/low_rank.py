@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...geometry import normalize
-from ..maps.map_precision import upcast
+from ...geometry import accumulation_dtype, disable_autocast, normalize
 from .weight_change import WeightChange, WeightLayout
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class LowRank(WeightChange):
         self.rank = method.rank
         self.scale = (method.rank if method.alpha is None else method.alpha) / method.rank
         parts, m, n = layout.parts, layout.neurons // layout.parts, layout.numbers
-        dtype, device = upcast(like.dtype), like.device
+        dtype, device = accumulation_dtype(like), like.device
         self.down = nn.Parameter(torch.empty(parts, self.rank, n, dtype=dtype, device=device))
         self.up = nn.Parameter(torch.empty(parts, m, self.rank, dtype=dtype, device=device))
         LowRank.reset(self, generator)  # subclasses reset parameters that do not exist yet
@@ -61,9 +60,9 @@ class LowRank(WeightChange):
     def compute_around(self, x: Tensor, base: Callable[[Tensor], Tensor], bias: Tensor | None) -> Tensor:
         """Return the outputs of the frozen layer plus (α/r) B(Ax)."""
         y = base(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with disable_autocast(x.device.type):
             down, up = self.get_down()[0], self.up[0]
-            change = (x.to(upcast(x.dtype, down.dtype)) @ down.mT) @ up.mT
+            change = (x.to(accumulation_dtype(x, down)) @ down.mT) @ up.mT
             return y + (self.scale * change).to(y.dtype)
 
     def reset(self, generator: torch.Generator | None = None) -> None:

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...geometry import normalize
-from ..maps.map_precision import upcast
+from ...geometry import accumulation_dtype, disable_autocast, normalize
 from .rotation import Rotation
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class ReflectionRotation(Rotation):
     ):
         super().__init__(method, parts, n, like, generator)
         self.rank = choose_rank(method, n)
-        self.raw = nn.Parameter(torch.empty(parts, n, self.rank, dtype=upcast(like.dtype), device=like.device))
+        self.raw = nn.Parameter(torch.empty(parts, n, self.rank, dtype=accumulation_dtype(like), device=like.device))
         self.reset(generator)
 
     @classmethod
@@ -53,7 +52,7 @@ class ReflectionRotation(Rotation):
 
     def factors(self) -> tuple[Float[Tensor, "parts n r"], Float[Tensor, "parts n r"]]:
         """Return P and Q of R = I + P Qᵀ."""
-        units = normalize(self.raw.to(upcast(self.raw.dtype)), dim=-2)
+        units = normalize(self.raw.to(accumulation_dtype(self.raw)), dim=-2)
         p: list[Tensor] = []
         q: list[Tensor] = []
         for u, v in zip(units[..., 0::2].unbind(-1), units[..., 1::2].unbind(-1), strict=True):
@@ -69,7 +68,7 @@ class ReflectionRotation(Rotation):
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
         """Return R v or Rᵀ v for every row v."""
-        with torch.autocast(rows.device.type, enabled=False):
+        with disable_autocast(rows.device.type):
             p, q = self.factors()
             wide = rows.to(p.dtype)
             change = (wide @ p) @ q.mT if transpose else (wide @ q) @ p.mT

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from ..maps.map_precision import upcast
+from ...geometry import accumulation_dtype
 from .block_rotation import BlockRotation
 from .rotated_linear import apply_rotated_linear
 from .rotation import Rotation
@@ -52,7 +52,7 @@ class Rotated(WeightChange):
         lengths = None
         if method.lengths:
             shape = (layout.parts, layout.neurons // layout.parts, 1)
-            lengths = nn.Parameter(torch.ones(shape, dtype=upcast(like.dtype), device=like.device))
+            lengths = nn.Parameter(torch.ones(shape, dtype=accumulation_dtype(like), device=like.device))
         self.register_parameter("lengths", lengths)
 
     @classmethod
@@ -117,7 +117,9 @@ class Rotated(WeightChange):
     def _compute_outputs(self, x: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
         if self.outputs is None:
             is_exact = type(self.inputs) is BlockRotation and self.inputs.terms is None and self.lengths is None
-            is_plain = x.dtype == rows.dtype == upcast(rows.dtype) and not torch.is_autocast_enabled(x.device.type)
+            is_plain = x.dtype == rows.dtype == accumulation_dtype(rows) and not torch.is_autocast_enabled(
+                x.device.type
+            )
             if is_exact and is_plain:
                 assert isinstance(self.inputs, BlockRotation)
                 return apply_rotated_linear(x, rows, bias, self.inputs.blocks())

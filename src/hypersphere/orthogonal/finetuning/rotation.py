@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ...geometry import accumulation_dtype
 from ..parametrization import max_orthogonality_error
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Rotation(nn.Module, ABC):
     @torch.no_grad()
     def matrix(self) -> Float[Tensor, "parts n n"]:
         """Return R, for inspection."""
-        eye = torch.eye(self.n, dtype=torch.promote_types(self.raw.dtype, torch.float32), device=self.raw.device)
+        eye = torch.eye(self.n, dtype=accumulation_dtype(self.raw), device=self.raw.device)
         return self(eye.expand(self.parts, self.n, self.n)).mT
 
     def error(self) -> float:

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...geometry import disable_autocast
 from .lowdin import decompose
-from .map_precision import disable_autocast, refuse_second_order, without_autocast
+from .map_precision import refuse_second_order, upcast_squares
 from .orthogonal_map import Unrolled
 
 
-@disable_autocast
+@upcast_squares
 def canonical(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""Return Λ = X V d^{−1/2} with the eigenvectors V and eigenvalues d of XᵀX (F.11): the left singular vectors of x.
 
@@ -46,10 +47,6 @@ class Canonical(Unrolled):
 
     function = staticmethod(canonical)
 
-    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return R."""
-        return canonical(raw)
-
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
         """Return a diagonal X with entries from 2 to 1. With equal entries the map would not be differentiable."""
         falling = torch.linspace(2, 1, raw.shape[-1], dtype=raw.dtype, device=raw.device)
@@ -76,7 +73,7 @@ class _Canonical(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         refuse_second_order()
         w, sigma, vh = ctx.saved_tensors
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             k = w.mT @ gradient
             longest = sigma[..., :1]
             # as in find_missing, lengths up to 1e-20 count as zero

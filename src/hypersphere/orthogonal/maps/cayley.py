@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, get_skew_part, refuse_second_order, without_autocast
-from .orthogonal_map import Map
+from ...geometry import disable_autocast
+from .map_precision import get_skew_part, refuse_second_order, upcast_squares
+from .orthogonal_map import SkewMap
 
 
-@disable_autocast
+@upcast_squares
 def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
     r"""Return (I + A)(I − A)⁻¹ with the skew-symmetric part A = (X − Xᵀ)/2 of x (7.3.4), a rotation with det R = +1.
 
@@ -35,7 +36,7 @@ def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float
     return series + a @ series
 
 
-class Cayley(Map):
+class Cayley(SkewMap):
     """:func:`cayley` as a method. With fewer neurons than n, R v costs one LU and two thin solves, without forming R.
 
     >>> raw, rows = torch.randn(4, 4), torch.randn(2, 4)
@@ -44,7 +45,6 @@ class Cayley(Map):
     """
 
     function = staticmethod(cayley)
-    orthogonal = True
 
     def __init__(self, terms: int | None = None):
         super().__init__()
@@ -61,10 +61,6 @@ class Cayley(Map):
         if self.terms is not None or rows.shape[-2] >= rows.shape[-1]:
             return super().act(raw, rows)
         return _Rotate.apply(raw, rows)  # type: ignore[no-any-return, no-untyped-call]
-
-    def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return X = 0, to which weight decay pulls."""
-        return torch.zeros_like(raw)
 
     def extra_repr(self) -> str:
         """Describe the series, if there is one."""
@@ -83,9 +79,7 @@ class _Cayley(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         m = x.mT - x
         m.diagonal(dim1=-2, dim2=-1).add_(2)
-        result = torch.linalg.solve_ex(m, m.mT, left=False)[
-            0
-        ]  # no check needed: I − A is never singular for a skew-symmetric A
+        result = torch.linalg.solve_ex(m, m.mT, left=False)[0]  # unchecked, because I − A is never singular
         ctx.save_for_backward(result)
         return result
 
@@ -93,7 +87,7 @@ class _Cayley(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         refuse_second_order()
         transposed = ctx.saved_tensors[0].mT
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             if gradient.ndim == 2:  # fused operations
                 left = torch.addmm(gradient, transposed, gradient)
                 product = torch.addmm(left, left, transposed, beta=0.25, alpha=0.25)
@@ -121,7 +115,7 @@ class _Rotate(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         lu, pivots, solved = ctx.saved_tensors
         refuse_second_order()
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             adjoint = torch.linalg.lu_solve(lu, pivots, gradient.mT, adjoint=True)
             product = adjoint @ solved.mT
             rows = (2 * adjoint.mT).sub_(gradient) if ctx.needs_input_grad[1] else None

@@ -7,15 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import describe_non_finite, disable_autocast, get_skew_part, refuse_second_order, without_autocast
+from ...geometry import disable_autocast
+from .map_precision import describe_non_finite, get_skew_part, refuse_second_order, upcast_squares
 from .newton_schulz import polish
-from .orthogonal_map import Map
+from .orthogonal_map import SkewMap
 
 # Numerator of the [5/5] Padé approximant, which needs only A² and A⁴. Its error is about 10⁻¹⁰‖A‖¹¹.
 _PADE = (1.0, 1 / 2, 1 / 9, 1 / 72, 1 / 1008, 1 / 30240)
 
 
-@disable_autocast
+@upcast_squares
 def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""Return exp(A) with the skew-symmetric part A = (X − Xᵀ)/2 of x (7.3.4). Every rotation can be reached.
 
@@ -46,7 +47,7 @@ def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     return result
 
 
-class Exponential(Map):
+class Exponential(SkewMap):
     """:func:`exponential` as a method.
 
     >>> r = Exponential()(torch.randn(4, 4))
@@ -55,15 +56,6 @@ class Exponential(Map):
     """
 
     function = staticmethod(exponential)
-    orthogonal = True
-
-    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return R."""
-        return exponential(raw)
-
-    def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return X = 0, to which weight decay pulls."""
-        return torch.zeros_like(raw)
 
 
 class _Pade(torch.autograd.Function):
@@ -90,7 +82,7 @@ class _Pade(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         refuse_second_order()
         a, square, inner, lu, pivots, result = ctx.saved_tensors
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             numerator = torch.linalg.lu_solve(lu, pivots, gradient, adjoint=True)
             denominator = numerator @ result.mT
             d_even, d_odd = numerator - denominator, numerator + denominator

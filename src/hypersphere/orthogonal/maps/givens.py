@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, get_skew_part, refuse_second_order, without_autocast
-from .orthogonal_map import Map
+from ...geometry import disable_autocast
+from .map_precision import get_skew_part, refuse_second_order, upcast_squares
+from .orthogonal_map import SkewMap
 
 
-@disable_autocast
+@upcast_squares
 def givens(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""Return the product of n(n − 1)/2 rotations in planes of adjacent coordinates, with the angles (x_ij − x_ji)/2.
 
@@ -35,7 +36,7 @@ def givens(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     return _Givens.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class Givens(Map):
+class Givens(SkewMap):
     """:func:`givens` as a method. Use it for small n if an inverse is too expensive or not available.
 
     >>> r = Givens()(torch.randn(4, 4))
@@ -44,15 +45,6 @@ class Givens(Map):
     """
 
     function = staticmethod(givens)
-    orthogonal = True
-
-    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return R."""
-        return givens(raw)
-
-    def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return X = 0, to which weight decay pulls."""
-        return torch.zeros_like(raw)
 
 
 class _Givens(torch.autograd.Function):
@@ -80,7 +72,7 @@ class _Givens(torch.autograd.Function):
         refuse_second_order()
         result, cos, sin = ctx.saved_tensors
         product, slope, angles = result.clone(), gradient.clone(), torch.zeros_like(result)
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             for stage in _list_stages(result.shape[-1]):
                 tops, bottoms = _split_planes(product, stage)
                 slope_tops, slope_bottoms = _split_planes(slope, stage)

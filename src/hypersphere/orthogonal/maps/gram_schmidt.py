@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, find_missing
+from .map_precision import find_missing, upcast_squares
 from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
 
-@disable_autocast
+@upcast_squares
 def gram_schmidt(
     x: Float[Tensor, "*batch n n"], *, modified: bool = False, iterations: int = 1
 ) -> Float[Tensor, "*batch n n"]:

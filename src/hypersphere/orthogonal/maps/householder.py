@@ -3,12 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast
+from .map_precision import upcast_squares
 from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
 
-@disable_autocast
+@upcast_squares
 def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[Tensor, "*batch n n"]:
     r"""Return Q = H₁H₂⋯H_{n−1}, where H_j reflects the remaining part of column j onto +‖·‖e₁ (7.3, F.4, Algorithm 3).
 

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import describe_non_finite, disable_autocast, find_missing, refuse_second_order, without_autocast
+from ...geometry import disable_autocast
+from .map_precision import describe_non_finite, find_missing, refuse_second_order, upcast_squares
 from .newton_schulz import polar_gradient
 from .orthogonal_map import Unrolled
 
 
-@disable_autocast
+@upcast_squares
 def lowdin(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""Return X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix closest to x (F.15).
 
@@ -34,10 +35,6 @@ class Lowdin(Unrolled):
 
     function = staticmethod(lowdin)
 
-    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return R."""
-        return lowdin(raw)
-
 
 class _Polar(torch.autograd.Function):
     """WVᵀ of X = WΣVᵀ. The backward pass computes the gradient of X with :func:`polar_gradient`."""
@@ -53,7 +50,7 @@ class _Polar(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         w, sigma, vh = ctx.saved_tensors
         refuse_second_order()
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             return polar_gradient(w, sigma, vh, gradient)
 
 
@@ -70,9 +67,8 @@ def decompose(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if x.dtype == torch.float64:
             raise
         w, sigma, vh = (part.to(x.dtype) for part in torch.linalg.svd(x.double()))
-    if not torch.compiler.is_compiling() and not bool(
-        sigma.isfinite().all()
-    ):  # checking n values is much cheaper than checking x
+    # Checking the n singular values is much cheaper than checking x.
+    if not torch.compiler.is_compiling() and not bool(sigma.isfinite().all()):
         _refuse_non_finite(x)
     return w, sigma, vh
 

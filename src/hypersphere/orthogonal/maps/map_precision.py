@@ -1,18 +1,18 @@
-"""Precision of all maps (float32 or better), and the treatment of singular matrices."""
+"""Validation and precision of all maps, and the treatment of singular matrices."""
 
-import contextlib
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from ...geometry import accumulation_dtype, disable_autocast
+
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 
-def disable_autocast(function: Function) -> Function:
+def upcast_squares(function: Function) -> Function:
     """Decorate a map: check that x is square, compute in float32 or better without autocast, and return the dtype of x."""
 
     @functools.wraps(function)
@@ -21,21 +21,10 @@ def disable_autocast(function: Function) -> Function:
             raise ValueError(
                 f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}"
             )
-        wide = x.dtype is torch.float32 or x.dtype is torch.float64
-        if wide and not torch.is_autocast_enabled(
-            x.device.type
-        ):  # entering a context takes as long as a small operation
-            return function(x, *args, **options)
-        with without_autocast(x):
-            return function(x if wide else x.to(upcast(x.dtype)), *args, **options).to(x.dtype)
+        with disable_autocast(x.device.type):
+            return function(x.to(accumulation_dtype(x)), *args, **options).to(x.dtype)
 
     return wrapper  # type: ignore[return-value]
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Return a context that disables autocast if it is enabled."""
-    device = x.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
 
 
 def refuse_second_order() -> None:
@@ -44,11 +33,6 @@ def refuse_second_order() -> None:
         raise RuntimeError(
             "this map has a hand-written gradient that cannot be differentiated again (create_graph=True)"
         )
-
-
-def upcast(*dtypes: torch.dtype) -> torch.dtype:
-    """Return the widest of the dtypes, at least float32."""
-    return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def get_skew_part(x: Tensor) -> Tensor:

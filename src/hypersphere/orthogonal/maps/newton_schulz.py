@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, find_missing, refuse_second_order, without_autocast
+from ...geometry import disable_autocast
+from .map_precision import find_missing, refuse_second_order, upcast_squares
 
 # Coefficients of σ, σ³ and σ⁵. Each polynomial minimizes the largest deviation from 1 on an interval of singular values
 # (a linear program on a grid). Every interval after the first is 1 % wider than the result of the previous step, so that
@@ -22,7 +23,7 @@ _LAST_COEFFICIENTS = (
 _MAX_FIRST_STEPS = 8  # limit of the repetitions, which together scale by 5·10⁴
 
 
-@disable_autocast
+@upcast_squares
 def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tensor, "*batch n n"]:
     r"""Return the limit of X ← X(3I − XᵀX)/2, which equals :func:`~hypersphere.orthogonal.lowdin` for a non-singular x.
 
@@ -75,7 +76,7 @@ class _NewtonSchulz(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         scaled, result, largest = ctx.saved_tensors
         refuse_second_order()
-        with without_autocast(gradient):
+        with disable_autocast(gradient.device.type):
             h = result.mT @ scaled
             sigma, v = torch.linalg.eigh((h + h.mT) / 2)
             absent, instead = find_missing(sigma)

@@ -24,9 +24,9 @@ Method: TypeAlias = Literal[
 class Map(nn.Module):
     """A map from an unconstrained square matrix X to R.
 
-    A subclass defines ``forward(raw)``, which returns R, and overrides other methods where it differs. ``act(raw, rows)``
-    returns R v for every row v. It may avoid computing R, or implement a nonlinear T(v) (F.35) that has no R.
-    ``identity``, ``start`` and ``normal`` return initial values of X.
+    A subclass defines ``forward(raw)``, which returns R, or ``function``, and overrides other methods where it differs.
+    ``act(raw, rows)`` returns R v for every row v. It may avoid computing R, or implement a nonlinear T(v) (F.35) that has
+    no R. ``identity``, ``start`` and ``normal`` return initial values of X.
 
     >>> class Polar(Map):
     ...     orthogonal = True
@@ -40,8 +40,11 @@ class Map(nn.Module):
     orthogonal: ClassVar[bool] = False
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """Return R for X = ``raw``."""
-        raise TypeError(f"{type(self).__name__} must define forward(raw)")
+        """Return R for X = ``raw``, by default the value of ``function``."""
+        function = type(self).function
+        if function is None:
+            raise TypeError(f"{type(self).__name__} must define forward(raw)")
+        return function(raw)
 
     def act(
         self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]
@@ -91,6 +94,16 @@ class Unrolled(Map):
     ) -> Float[Tensor, "*batch n n"]:
         """Return an X with entries from N(0, 1)."""
         return self.normal(raw, generator)
+
+
+class SkewMap(Map):
+    """A method whose R depends on the skew-symmetric part of X. The initial X is 0, to which weight decay pulls."""
+
+    orthogonal = True
+
+    def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """Return X = 0."""
+        return torch.zeros_like(raw)
 
 
 class CustomMap(Map):

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...geometry import disable_autocast
 from .map_precision import find_missing, refuse_second_order
 
 
@@ -36,7 +37,7 @@ class SignedQ(torch.autograd.Function):
         """Return Q·Z·R⁻ᵀ."""
         q, r = ctx.saved_tensors
         refuse_second_order()
-        with torch.autocast(gradient.device.type, enabled=False):
+        with disable_autocast(gradient.device.type):
             k = q.mT @ gradient
             z = (k - k.mT).tril_(-1)
             return torch.linalg.solve_triangular(r.mT, q @ z, upper=False, left=False), None
