@@ -152,7 +152,7 @@ def write_table(name: str, study: Study, path: pathlib.Path, args: argparse.Name
         table,
         args,
         study.notes,
-        how="one run after another beside other work.",
+        how="sequential runs on a busy machine.",
     )
 
 
