@@ -119,7 +119,7 @@ def test_the_slope_of_a_cosine_keeps_its_rank(dim, kappa):
     spread = 2 / (dim + kappa) ** 0.5 if dim > 3 else 0.5
     step = 1e-4 * (1 + kappa)
     for t in (float(p.mean_cosine()) + spread * place for place in (-0.9, -0.2, 0.0, 0.2)):
-        slope = float(p._slope_of_cosine(double(t), double(kappa)))
+        slope = float(p._compute_slope_of_cosine(double(t), double(kappa)))
         assert slope > 0
         assert rank(t + slope * step, kappa + step) == pytest.approx(rank(t, kappa), rel=2e-5)
         assert abs(rank(t, kappa + step) - rank(t, kappa)) > 1e-4 * step * rank(t, kappa)

@@ -1,4 +1,4 @@
-"""Angles and norms that never produce NaN: everything else in the library stands on these functions."""
+"""Angles, norms and other functions on the sphere, which are accurate for all finite inputs and used by all packages."""
 
 from .angles import angle, arccos, arcsin, geodesic_distance, sine
 from .bessel import log_mean_exponential, mean_length

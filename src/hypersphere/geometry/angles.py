@@ -1,4 +1,4 @@
-"""Angles between vectors, and from cosines: the only place of the library that inverts a cosine."""
+"""Angles between vectors, and angles from cosines. No other module inverts a cosine."""
 
 import math
 from typing import Any
@@ -7,25 +7,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .norms import _check_vectors, _length, normalize
+from .norms import check_vectors, compute_length, normalize
 from .numerics import accumulation_dtype, needs_graph, upcast
 
 
 def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
     r"""Compute the angle θ ∈ [0, π] between vectors, in radians.
 
-    Accurate near 0 and π, where the arccos of a float32 cosine has lost half its digits. π/2 where a vector is 0.
-    The gradient is finite everywhere: 0 where the vectors are parallel, antiparallel or 0, and no direction is better.
-    Aligned by default, ``(…, d), (…, d) → (…)``; ``pairwise`` gives ``(…, n, d), (…, c, d) → (…, n, c)``.
+    It is accurate near 0 and π, where the arccos of a float32 cosine has lost half of its digits. It is π/2 if a vector is 0.
+    The gradient is finite everywhere, and 0 if the vectors are parallel, antiparallel or 0. By default leading axes broadcast,
+    ``(…, d), (…, d) → (…)``; ``pairwise`` gives ``(…, n, d), (…, c, d) → (…, n, c)``.
 
     >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([[1.0, 1e-4], [0.0, 2.0], [-1.0, 0.0]]))
     tensor([1.0000e-04, 1.5708e+00, 3.1416e+00])
     """
-    _check_vectors(x, w, pairwise)
+    check_vectors(x, w, pairwise)
     dtype = torch.promote_types(x.dtype, w.dtype)
     work = accumulation_dtype(x, w)
     with torch.autocast(x.device.type, enabled=False):
-        theta = (_pairwise if pairwise else _aligned)(x.to(work), w.to(work))
+        theta = (_compute_pairwise if pairwise else _compute_aligned)(x.to(work), w.to(work))
         return theta.to(dtype)
 
 
@@ -46,7 +46,7 @@ def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arccos(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])
     """
-    return _apply(_Arccos, cos)
+    return _apply_to_cosine(_Arccos, cos)
 
 
 def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -55,7 +55,7 @@ def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arcsin(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1.5708,  0.0000, -1.5708])
     """
-    return _apply(_Arcsin, cos)
+    return _apply_to_cosine(_Arcsin, cos)
 
 
 def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -64,7 +64,7 @@ def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> sine(torch.tensor([1.0, 0.6, 0.0, -1.0]))
     tensor([0.0000, 0.8000, 1.0000, 0.0000])
     """
-    return _apply(_Sine, cos)
+    return _apply_to_cosine(_Sine, cos)
 
 
 def inverse_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -77,24 +77,25 @@ def inverse_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return torch.sub(one, cos).mul_(torch.add(one, cos)).clamp_min_(torch.finfo(cos.dtype).eps).rsqrt_()
 
 
-def _aligned(x: Tensor, w: Tensor) -> Tensor:
-    y, v = x / _power_of_two(x), w / _power_of_two(w)
-    (ny, y_nonzero), (nv, v_nonzero) = _length(y, -1), _length(v, -1)
-    # One rounding per entry: an error in α moves αx along itself, which changes the angle only to second order.
+def _compute_aligned(x: Tensor, w: Tensor) -> Tensor:
+    y, v = x / _find_power_of_two(x), w / _find_power_of_two(w)
+    (ny, y_nonzero), (nv, v_nonzero) = compute_length(y, -1), compute_length(v, -1)
+    # θ = 2·atan2(‖y − v‖, ‖y + v‖) for vectors of equal length. An error of the factor changes only the length of y, and with
+    # it the angle only to second order.
     y = y * (nv / torch.where(y_nonzero, ny, 1))
-    (far, _), (near, _) = _length(y - v, -1), _length(y + v, -1)
+    (far, _), (near, _) = compute_length(y - v, -1), compute_length(y + v, -1)
     defined = y_nonzero & v_nonzero
     return torch.where(defined, 2 * torch.atan2(far, torch.where(defined, near, 1)), math.pi / 2).squeeze(-1)
 
 
-def _pairwise(x: Tensor, w: Tensor) -> Tensor:
+def _compute_pairwise(x: Tensor, w: Tensor) -> Tensor:
     xhat, what = normalize(x), normalize(w)
-    # The differences are formed one by one: |x|² + |w|² − 2x·w would lose the digits this function exists for.
+    # Subtract entry by entry, because |x|² + |w|² − 2x·w would lose the digits of small angles.
     far, near = (torch.cdist(xhat, v, compute_mode="donot_use_mm_for_euclid_dist") for v in (what, -what))
     return 2 * torch.atan2(far, near)
 
 
-def _power_of_two(x: Tensor) -> Tensor:
+def _find_power_of_two(x: Tensor) -> Tensor:
     """Return the power of two at the largest entry. Division by it is exact; autograd treats it as a constant."""
     _, exponent = torch.frexp(x.detach().abs().amax(-1, keepdim=True))
     smallest = round(math.log2(torch.finfo(x.dtype).tiny))
@@ -102,12 +103,17 @@ def _power_of_two(x: Tensor) -> Tensor:
     return torch.ldexp(torch.ones_like(exponent, dtype=x.dtype), exponent)
 
 
-def _bounded_sine(cos: Tensor) -> Tensor:
+def compute_bounded_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Return sin θ from cos θ, at least √ε, as a divisor.
+
+    >>> compute_bounded_sine(torch.tensor([0.6]))
+    tensor([0.8000])
+    """
     return ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).eps).sqrt()
 
 
 class _FromCosine(torch.autograd.Function):
-    """A function of cos θ whose derivative is bounded at ±1; backwards are made of differentiable operations."""
+    """A function of cos θ whose derivative is bounded at ±1. Its backward pass consists of differentiable operations."""
 
     generate_vmap_rule = True
 
@@ -116,8 +122,8 @@ class _FromCosine(torch.autograd.Function):
         ctx.save_for_backward(inputs[0])
 
 
-def _apply(function: type[_FromCosine], cos: Tensor) -> Tensor:
-    """Apply a function of cosines in float32 or better; without a gradient, its forward pass alone."""
+def _apply_to_cosine(function: type[_FromCosine], cos: Tensor) -> Tensor:
+    """Apply a function of cosines in float32 or better. If no gradient is needed, call only its forward pass."""
     wide = upcast(cos)
     result: Tensor = function.apply(wide) if needs_graph(wide) else function.forward(wide)
     return result if wide is cos else result.to(cos.dtype)
@@ -131,7 +137,7 @@ class _Arccos(_FromCosine):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (cos,) = ctx.saved_tensors
-        return -grad / _bounded_sine(cos)
+        return -grad / compute_bounded_sine(cos)
 
 
 class _Arcsin(_FromCosine):
@@ -142,7 +148,7 @@ class _Arcsin(_FromCosine):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (cos,) = ctx.saved_tensors
-        return grad / _bounded_sine(cos)
+        return grad / compute_bounded_sine(cos)
 
 
 class _Sine(_FromCosine):
@@ -153,4 +159,4 @@ class _Sine(_FromCosine):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (cos,) = ctx.saved_tensors
-        return -grad * cos / _bounded_sine(cos)
+        return -grad * cos / compute_bounded_sine(cos)

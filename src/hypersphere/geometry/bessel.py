@@ -4,8 +4,8 @@ For x uniform on the unit sphere of R^d and any unit u, the moment generating fu
 
 .. math:: M_d(κ) = E\,e^{κ·u·x} = Γ(d/2)·(2/κ)^{d/2−1}·I_{d/2−1}(κ)
 
-It normalizes the von Mises–Fisher density, e^{κ·u·x}/M_d(κ) against the uniform distribution, and gives the mean of a Gaussian
-kernel over the sphere. I_ν itself overflows and underflows in high dimensions, so everything here is a logarithm or a ratio.
+It normalizes the von Mises–Fisher density, which is e^{κ·u·x}/M_d(κ) relative to the uniform distribution, and gives the mean of a
+Gaussian kernel over the sphere. I_ν overflows and underflows in high dimensions, so all functions return logarithms or ratios.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-LARGE_ORDER = 60.0
+MIN_EXPANSION_ORDER = 60.0
 """The order from which the uniform expansion of I_ν is exact to float64."""
 
 
@@ -35,7 +35,7 @@ def log_mean_exponential(kappa: Float[Tensor, "*n"], dim: int) -> Float[Tensor, 
     >>> log_mean_exponential(torch.tensor([2.0]), 3)  # log(sinh(2)/2)
     tensor([0.5952], dtype=torch.float64)
     """
-    _check(dim)
+    _check_dim(dim)
     value: Tensor = _LogMeanExponential.apply(kappa.double(), dim)
     return value
 
@@ -55,18 +55,18 @@ def mean_length(kappa: Float[Tensor, "*n"], dim: int) -> Float[Tensor, "*n"]:
     >>> mean_length(torch.tensor([0.0, 3.0]), 3)
     tensor([0.0000, 0.6716], dtype=torch.float64)
     """
-    _check(dim)
+    _check_dim(dim)
     value: Tensor = _MeanLength.apply(kappa.double(), dim)
     return value
 
 
-def _check(dim: int) -> None:
+def _check_dim(dim: int) -> None:
     if dim < 2:
         raise ValueError(f"dim must be an integer ≥ 2, got {dim!r}")
 
 
 class _LogMeanExponential(torch.autograd.Function):
-    """log M_d(κ); the recurrence is not differentiated, because its derivative is known: A_d(κ)."""
+    """log M_d(κ) with its derivative A_d(κ), so that autograd does not differentiate the recurrence."""
 
     @staticmethod
     def forward(ctx: Any, kappa: Tensor, dim: int) -> Tensor:
@@ -95,7 +95,7 @@ class _MeanLength(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         kappa, ratio = ctx.saved_tensors
-        # For small κ the difference loses its digits: there the derivative is that of κ/d − κ³/(d²(d + 2)).
+        # For small κ the difference loses its digits, so use the derivative of the series κ/d − κ³/(d²(d + 2)).
         small = kappa < 1e-3
         slope = 1 - ratio.square() - (ctx.dim - 1) * ratio / torch.where(small, 1, kappa)
         series = 1 / ctx.dim - 3 * kappa.square() / (ctx.dim**2 * (ctx.dim + 2))
@@ -105,8 +105,8 @@ class _MeanLength(torch.autograd.Function):
 def compute_scaled_bessel(kappa: Float[Tensor, "*n"], order: float) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
     """Return log(I_ν(κ)·κ^{−ν}) and I_{ν+1}(κ)/I_ν(κ) in float64.
 
-    Both start at an order where the uniform expansion holds and come down by I_ν/I_{ν+1} = 2(ν + 1)/κ + I_{ν+2}/I_{ν+1},
-    which is stable in this direction.
+    Both are computed at a larger order by the uniform expansion. The recurrence I_ν/I_{ν+1} = 2(ν + 1)/κ + I_{ν+2}/I_{ν+1}, which
+    is stable for decreasing orders, then leads to ν.
 
     Args:
         kappa: κ ≥ 0.
@@ -116,11 +116,11 @@ def compute_scaled_bessel(kappa: Float[Tensor, "*n"], order: float) -> tuple[Flo
         Both, in the shape of ``kappa``. The first is finite at κ = 0.
     """
     kappa = kappa.double()
-    steps = max(0, math.ceil(LARGE_ORDER - order))
+    steps = max(0, math.ceil(MIN_EXPANSION_ORDER - order))
     top = order + steps
     root = torch.hypot(kappa, kappa.new_tensor(top))
-    value = root - top * torch.log(top + root) + _correction(root, top)
-    ratio = _ratio(kappa, root, top)
+    value = root - top * torch.log(top + root) + _compute_correction(root, top)
+    ratio = _compute_ratio(kappa, root, top)
     for k in range(steps):
         below = top - k - 1
         lifted = 2 * (below + 1) + kappa * ratio  # κ·I_ν/I_{ν+1}
@@ -128,16 +128,16 @@ def compute_scaled_bessel(kappa: Float[Tensor, "*n"], order: float) -> tuple[Flo
     return value, ratio
 
 
-def _ratio(kappa: Float[Tensor, "*n"], root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
-    """Return I_{ν+1}(κ)/I_ν(κ) of a large ν: the quotient of two expansions, whose differences are taken before any rounding."""
+def _compute_ratio(kappa: Float[Tensor, "*n"], root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
+    """Return I_{ν+1}(κ)/I_ν(κ) of a large ν from the uniform expansions of both, subtracted before they round."""
     above = torch.hypot(kappa, kappa.new_tensor(order + 1))
     step = (2 * order + 1) / (root + above)  # above − root
     exponent = step - order * torch.log1p((1 + step) / (order + root))
-    exponent = exponent + _correction(above, order + 1) - _correction(root, order)
+    exponent = exponent + _compute_correction(above, order + 1) - _compute_correction(root, order)
     return kappa / (order + 1 + above) * torch.exp(exponent)
 
 
-def _correction(root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
+def _compute_correction(root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
     """Return log(u(t)/√(2π·root)) with t = ν/root, root = √(ν² + κ²) (Abramowitz and Stegun, 1964, 9.7.7 and 9.3.9)."""
     t = order / root
     first = (3 * t - 5 * t**3) / 24

@@ -1,4 +1,4 @@
-"""Fast twins of :mod:`hypersphere.geometry.norms` for lengths that float32 can square: rows of weights, patch norms."""
+"""Faster variants of :mod:`hypersphere.geometry.norms` for vectors whose squares are within the range of float32."""
 
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .numerics import needs_graph
 
-# Vectors shorter than this are noise: what has no limit at 0 fades to 0 below it, and gradients stay below 1/MIN_NORM.
 MIN_NORM = 1e-6
+"""Shorter vectors are noise. Functions without a limit at 0 decrease to 0 below this length, so gradients are at most 1/MIN_NORM."""
 
 
 def normalize_rows(
@@ -18,14 +18,14 @@ def normalize_rows(
 ) -> tuple[Float[Tensor, "neurons *rest"], Float[Tensor, "neurons"]]:
     r"""Return ŵ in the weight's dtype and ‖w‖ in float32 or better for each neuron; a zero neuron has ŵ = 0.
 
-    :func:`hypersphere.geometry.normalize` is right for lengths this one is not (beyond 10^±18 in float32), and makes
-    five times as many passes over the weight, which shows in a convolution of many channels on a small map.
+    In float32 it is inaccurate for lengths outside of 10^±18. :func:`hypersphere.geometry.normalize` is accurate for all lengths,
+    but passes over the weight five times as often, which takes noticeable time in a convolution of many channels on a small map.
 
     Args:
-        weight: neurons by rows; every further axis belongs to the neuron.
+        weight: One neuron per entry of the first axis; all other axes belong to the neuron.
 
     Returns:
-        The unit rows and the rows' lengths.
+        The unit rows and their lengths.
 
     >>> normalize_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     (tensor([[0.6000, 0.8000],
@@ -55,7 +55,7 @@ def per_neuron(values: Float[Tensor, "*neurons"], ndim: int) -> Float[Tensor, ".
 def directions(x: Float[Tensor, "*batch n d"]) -> tuple[Float[Tensor, "*batch n d"], Float[Tensor, "*batch n 1"]]:
     """Return x̂, 0 for a zero row, and ‖x‖, without a graph, in float32 or better.
 
-    Where a square may overflow or vanish, entries are scaled by the largest first.
+    If a square may overflow or underflow, the entries are divided by the largest one first.
 
     >>> directions(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))[0]
     tensor([[0.6000, 0.8000],
@@ -77,7 +77,7 @@ def directions_backward(
 ) -> Float[Tensor, "*batch n d"]:
     """Return (I − x̂x̂ᵀ)g/‖x‖ from the gradient g by the directions x̂, in the memory of ``grad``; 0 for a zero row.
 
-    The division is by no less than 10⁻²⁰, where float32 would overflow.
+    The divisor is at least 10⁻²⁰, because float32 would overflow otherwise.
 
     >>> directions_backward(torch.ones(1, 2), torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0]]))
     tensor([[0.0000, 0.5000]])
@@ -100,23 +100,25 @@ def gram_cosines(x: Float[Tensor, "batch n d"]) -> tuple[Float[Tensor, "batch n 
 class _UnitRows(NamedTuple):
     """Normalized rows of a parameter, and what identifies the parameter's content.
 
-    The version counter changes with every operation in place, so with every optimizer step and ``load_state_dict``.
-    Writing through ``parameter.data`` does not change it; the address and a sample of the entries detect that.
+    The version counter changes with every operation in place, and so with every optimizer step and ``load_state_dict``. Writing
+    through ``parameter.data`` does not change it. To detect that, the address is stored, and ``sampled``, a copy of some entries,
+    is compared with ``current``, a view of the same entries.
     """
 
     version: int
     address: int
     shape: torch.Size
-    watched: Tensor
+    current: Tensor
     sampled: Tensor
     rows: Tensor
     lengths: Tensor
 
 
 PROBED_ENTRIES = 64
+"""Number of entries of a parameter that are compared to detect changes through ``parameter.data``."""
 _unit_rows = WeakTensorKeyDictionary()
-"""Parameter → its normalized rows. Entries are never changed, only replaced, so threads may share them. They are no part
-of a module: nothing is saved or copied with it, and an entry ends with its parameter."""
+"""The normalized rows of each parameter. Entries are replaced and never changed, so threads may share them. They are not part of a
+module, so they are neither saved nor copied with it, and an entry is deleted with its parameter."""
 
 
 def normalize_rows_once(
@@ -124,9 +126,9 @@ def normalize_rows_once(
 ) -> tuple[Float[Tensor, "neurons *rest"], Float[Tensor, "neurons"]]:
     """Return :func:`normalize_rows` without a graph, from a cache if the weight is a parameter that has not changed.
 
-    A network in evaluation mode then normalizes each weight once. Every change in place is seen by the version counter
-    of the parameter. Code that writes through ``parameter.data`` is seen if it moves the memory or changes one of
-    ``PROBED_ENTRIES`` entries, as loading or averaging weights does.
+    A network in evaluation mode then normalizes each weight once. The version counter of the parameter detects every change in
+    place. A change through ``parameter.data`` is detected if it moves the memory or changes one of ``PROBED_ENTRIES`` entries, as
+    loading or averaging weights does.
 
     Args:
         weight: Neurons by rows, as for :func:`normalize_rows`.
@@ -145,21 +147,21 @@ def normalize_rows_once(
         or not _is_dense(weight)
     ):
         return _Unit.forward(weight)
-    found = _unit_rows.get(weight)
+    cached = _unit_rows.get(weight)
     if (
-        found is not None
-        and found.version == weight._version
-        and found.address == weight.data_ptr()
-        and found.shape == weight.shape
-        and found.rows.dtype == weight.dtype
-        and torch.equal(found.sampled, found.watched)
+        cached is not None
+        and cached.version == weight._version
+        and cached.address == weight.data_ptr()
+        and cached.shape == weight.shape
+        and cached.rows.dtype == weight.dtype
+        and torch.equal(cached.sampled, cached.current)
     ):
-        return found.rows, found.lengths
-    version, watched = weight._version, _sample_entries(weight)
-    sampled = watched.clone()
+        return cached.rows, cached.lengths
+    version, current = weight._version, _sample_entries(weight)
+    sampled = current.clone()
     with torch.inference_mode(False):  # the result may be used outside of inference mode later
         rows, lengths = _Unit.forward(weight.detach())
-    _unit_rows[weight] = _UnitRows(version, weight.data_ptr(), weight.shape, watched, sampled, rows, lengths)
+    _unit_rows[weight] = _UnitRows(version, weight.data_ptr(), weight.shape, current, sampled, rows, lengths)
     return rows, lengths
 
 
@@ -179,9 +181,9 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     def forward(weight: Tensor) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        # Reduced over the axes as they are: flattening would copy a channels_last weight.
+        # Reduce over several axes, because flattening would copy a channels_last weight.
         length = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), dtype=dtype)
-        return (weight * _reciprocal(length, weight.ndim)).to(weight.dtype), length
+        return (weight * _invert_lengths(length, weight.ndim)).to(weight.dtype), length
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -192,13 +194,13 @@ class _Unit(torch.autograd.Function):
         what, length = ctx.saved_tensors
         axes = tuple(range(1, what.ndim))
         along = (grad * what).sum(axes, keepdim=True, dtype=length.dtype)
-        reciprocal = _reciprocal(length, what.ndim)
-        # (g − (g·ŵ)ŵ)/‖w‖ + g_‖w‖·ŵ, with the two multiples of ŵ taken together.
+        reciprocal = _invert_lengths(length, what.ndim)
+        # The gradient is (g − (g·ŵ)ŵ)/‖w‖ + g_‖w‖·ŵ. Add the two multiples of ŵ first.
         radial = per_neuron(grad_length, what.ndim) - along * reciprocal
         return torch.addcmul(grad * reciprocal, what.to(length.dtype), radial).to(what.dtype)
 
 
-def _reciprocal(length: Tensor, ndim: int) -> Tensor:
+def _invert_lengths(length: Tensor, ndim: int) -> Tensor:
     """Return 1/‖w‖, and 0 for a zero neuron, shaped to multiply the neurons."""
     nonzero = length > 0
     return per_neuron(torch.where(nonzero, 1 / torch.where(nonzero, length, 1), 0), ndim)

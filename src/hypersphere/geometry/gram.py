@@ -1,4 +1,4 @@
-"""How far the rows of a matrix are from orthogonal: the penalties the energy and the training methods are compared with."""
+"""The distance of the rows of a matrix from orthogonal rows: penalties that energies and training methods are compared with."""
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor,
     >>> orthonormality(2 * torch.eye(3))
     tensor(27.)
     """
-    gram = _gram(weight)
+    gram = _compute_gram(weight)
     return (gram - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)).square().sum()
 
 
@@ -23,11 +23,11 @@ def orthogonality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, 
     >>> orthogonality(2 * torch.eye(3))
     tensor(0.)
     """
-    gram = _gram(weight)
+    gram = _compute_gram(weight)
     return (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).square().sum()
 
 
-def _gram(weight: Tensor) -> Tensor:
+def _compute_gram(weight: Tensor) -> Tensor:
     with torch.autocast(weight.device.type, enabled=False):
         weight = upcast(weight)
         return weight @ weight.transpose(-1, -2)

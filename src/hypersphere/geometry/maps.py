@@ -1,4 +1,4 @@
-"""Moving on the sphere: tangent vectors, the exponential and logarithm, and the arc between two points."""
+"""Tangent vectors of the sphere, its exponential and logarithmic map, and the arc between two points."""
 
 import math
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .angles import angle
-from .norms import _length, norm, normalize
+from .norms import compute_length, norm, normalize
 
 
 def tangent(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor, "*out d"]:
@@ -21,7 +21,7 @@ def tangent(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor,
 
 
 def exp_map(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor, "*out d"]:
-    r"""Move from x̂ along the tangent ``v`` by its length: cos‖v‖·x̂ + sin‖v‖·v̂. Only the tangent part of ``v`` counts.
+    r"""Move from x̂ along the tangent ``v`` by its length: cos‖v‖·x̂ + sin‖v‖·v̂. ``v`` is projected to the tangent space first.
 
     >>> exp_map(torch.tensor([1.0, 0.0]), torch.tensor([0.0, torch.pi / 2])).abs().round(decimals=4)
     tensor([0., 1.])
@@ -35,7 +35,7 @@ def exp_map(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor,
 def log_map(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"]) -> Float[Tensor, "*out d"]:
     r"""Return the tangent at x̂ that :func:`exp_map` maps to ŷ: the direction of the arc with the length θ(x, y).
 
-    Antipodal points are joined by every great circle; the one through the coordinate axis farthest from x̂ is taken.
+    Between antipodal points it is the direction of the great circle through the coordinate axis farthest from x̂.
 
     >>> log_map(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 3.0]))
     tensor([0.0000, 1.5708])
@@ -43,13 +43,13 @@ def log_map(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"]) -> Float[Tensor,
     xhat, yhat = normalize(x), normalize(y)
     theta = angle(xhat, yhat).unsqueeze(-1)
     xhat, yhat = torch.broadcast_tensors(xhat, yhat)
-    # ŷ ± x̂ has the same tangent part as ŷ and no rounding of a large radial one.
+    # ŷ ± x̂ has the same tangent part as ŷ, and a small radial part, which rounds less.
     near = (xhat * yhat).sum(-1, keepdim=True) > 0
     direction = tangent(xhat, torch.where(near, yhat - xhat, yhat + xhat))
     axis = (torch.arange(xhat.shape[-1], device=xhat.device) == xhat.detach().abs().argmin(-1, keepdim=True)).to(
         xhat.dtype
     )
-    _, defined = _length(direction, -1)
+    _, defined = compute_length(direction, -1)
     direction = torch.where(defined | near, direction, tangent(xhat, axis))
     return theta * normalize(direction)
 

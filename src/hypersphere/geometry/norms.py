@@ -1,4 +1,4 @@
-"""Lengths and directions, right for every representable length: where the library divides by a norm."""
+"""Lengths, directions and cosines, accurate for vectors of every representable length."""
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
     tensor([5.0000e+30, 0.0000e+00])
     """
     y, scale = _rescale(upcast(x), dim)
-    length, _ = _length(y, dim)
+    length, _ = compute_length(y, dim)
     result = (length * scale).to(x.dtype)
     return result if keepdim else result.squeeze(dim)
 
@@ -24,8 +24,8 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
 def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) -> Float[Tensor, "..."]:
     r"""Compute the direction x̂ = x/‖x‖ along ``dim``, accurate for every representable length.
 
-    At x = 0 there is no direction: the result is 0 and its gradient 0. The exact gradient grows as 1/‖x‖;
-    ``min_norm`` bounds it to what a vector of that length would have, and leaves the value alone.
+    At x = 0 the result and its gradient are 0. The exact gradient grows as 1/‖x‖. A vector shorter than ``min_norm`` gets the
+    gradient of a vector of this length; the value does not change.
     Half precision is accumulated in float32 and returned in the input's dtype.
 
     >>> normalize(torch.tensor([[3e-30, 4e-30], [0.0, 0.0]]))
@@ -33,7 +33,7 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
             [0.0000, 0.0000]])
     """
     y, _ = _rescale(upcast(x), dim, min_norm)
-    length, nonzero = _length(y, dim)
+    length, nonzero = compute_length(y, dim)
     return torch.where(nonzero, y / torch.where(nonzero, length, 1), 0).to(x.dtype)
 
 
@@ -41,8 +41,8 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
 def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     r"""Return 1/‖x‖ of vectors along the last axis, 0 where x = 0; a constant to autograd.
 
-    One fused pass where every square stays within the range of the dtype, and the rescaling of :func:`norm` where one
-    does not. It serves hand-written backward passes, which know the derivative themselves.
+    It is computed in one pass if all squares are within the range of the dtype, otherwise by :func:`norm`. Use it in
+    hand-written backward passes.
 
     >>> inverse_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     tensor([2.0000e-01, 0.0000e+00, 2.0000e-31])
@@ -60,8 +60,8 @@ def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
 def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
     r"""Compute cos θ between vectors, in [−1, 1]; 0 if one of them is 0.
 
-    Aligned by default: leading axes broadcast, ``(…, d), (…, d) → (…)``. With ``pairwise`` every row of ``x`` meets
-    every row of ``w``: ``(…, n, d), (…, c, d) → (…, n, c)``. Computed in float32 or better, also under autocast.
+    By default leading axes broadcast: ``(…, d), (…, d) → (…)``. With ``pairwise`` every row of ``x`` is compared with
+    every row of ``w``: ``(…, n, d), (…, c, d) → (…, n, c)``. Cosines are computed in float32 or better, also under autocast.
 
     >>> cosine(torch.tensor([1.0, 0.0]), torch.tensor([[2.0, 0.0], [0.0, 5.0], [-3.0, 0.0]]))
     tensor([ 1.,  0., -1.])
@@ -69,7 +69,7 @@ def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool
     tensor([[ 1.,  0., -1.],
             [ 0.,  1.,  0.]])
     """
-    _check_vectors(x, w, pairwise)
+    check_vectors(x, w, pairwise)
     dtype = torch.promote_types(x.dtype, w.dtype)
     with torch.autocast(x.device.type, enabled=False):
         xhat, what = (normalize(v.to(accumulation_dtype(x, w))) for v in (x, w))
@@ -78,28 +78,36 @@ def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool
 
 
 def _rescale(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Divide ``x`` by its largest entry, so that squares neither overflow nor underflow; return both.
+    """Divide ``x`` by its largest entry, so that squares neither overflow nor underflow. Return the quotient and the divisor.
 
-    The scale is a constant to autograd: both ‖x‖ = scale·‖x/scale‖ and x̂ hold for any constant.
+    The divisor is a constant to autograd, because ‖x‖ = scale·‖x/scale‖ and x̂ hold for any constant.
+
+    With ``min_norm``, the value of the quotient is unchanged, but its derivative by x is that of x/max(scale, …): the term
+    x − x.detach() is 0 and carries the gradient.
     """
     if x.shape[dim] == 0:
         raise ValueError(f"x must have at least one entry along dim {dim}, got shape {tuple(x.shape)}")
     scale = x.detach().abs().amax(dim, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
     y = x / scale
     if min_norm > 0:
-        length, _ = _length(y.detach(), dim)
+        length, _ = compute_length(y.detach(), dim)
         y = (x - x.detach()) / torch.maximum(scale, min_norm / length) + y.detach()
     return y, scale
 
 
-def _length(y: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return ‖y‖ of rescaled vectors and a mask of those that are not 0, avoiding the infinite slope of the root at 0."""
+def compute_length(y: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return ‖y‖ of rescaled vectors, and a mask of those that are not 0. The slope at 0 is 0 instead of infinite."""
     square = (y * y).sum(dim, keepdim=True)
     nonzero = square != 0  # NaN stays NaN
     return torch.where(nonzero, torch.where(nonzero, square, 1).sqrt(), 0), nonzero
 
 
-def _check_vectors(x: Tensor, w: Tensor, pairwise: bool) -> None:
+def check_vectors(x: Tensor, w: Tensor, pairwise: bool) -> None:
+    """Check the shapes of two arguments that are compared, aligned or pairwise.
+
+    Raises:
+        ValueError: If they do not agree in dimension, or their leading axes do not fit.
+    """
     if x.shape[-1] != w.shape[-1]:
         raise ValueError(f"x and w must have the same last dimension, got shapes {tuple(x.shape)} and {tuple(w.shape)}")
     if pairwise:

@@ -1,6 +1,6 @@
-"""How an operation is computed: in which precision, and with or without a graph.
+"""The precision of computations, and whether they need a graph.
 
-Sums are taken in float32 or better, whatever the inputs are stored in. While tracing, plain operations are needed.
+Sums are computed in float32 or better for inputs of any dtype. While tracing, only plain operations are possible.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ def is_traced() -> bool:
 
 
 def needs_graph(*tensors: Tensor | None) -> bool:
-    """Return whether an operation on these tensors must be recorded: while tracing, or if a gradient is wanted.
+    """Return whether an operation on these tensors must be recorded: while tracing, or if a gradient may be computed.
 
-    Without a graph, a hand-written ``torch.autograd.Function`` is skipped and its forward pass is called directly: for
-    small tensors ``apply`` costs many times the arithmetic.
+    If not, the forward pass of a hand-written ``torch.autograd.Function`` is called directly, because for small tensors
+    ``apply`` takes many times as long as the arithmetic.
 
     Args:
         *tensors: The inputs of the operation; None is ignored.
@@ -45,7 +45,10 @@ def needs_graph(*tensors: Tensor | None) -> bool:
 def accumulation_dtype(*tensors: Tensor | None) -> torch.dtype:
     """Return the dtype for computing with these tensors: the widest of theirs, and at least float32.
 
-    ``None`` stands for a tensor that is not there. Tensors that are not floating-point are refused with a ValueError.
+    None is ignored.
+
+    Raises:
+        ValueError: If a tensor is not floating-point.
 
     >>> accumulation_dtype(torch.zeros(2, dtype=torch.bfloat16)), accumulation_dtype(torch.zeros(2).double(), None)
     (torch.float32, torch.float64)
@@ -69,7 +72,7 @@ def upcast(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def disable_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
-    """Disable autocast if it is on. Entering ``torch.autocast`` costs as much as several small operations.
+    """Disable autocast if it is on; otherwise do nothing, because entering ``torch.autocast`` takes as long as several operations.
 
     >>> with torch.autocast("cpu", torch.bfloat16), disable_autocast("cpu"):
     ...     (torch.eye(2) @ torch.eye(2)).dtype

@@ -1,4 +1,4 @@
-"""A matrix product that a compiler keeps as one operation. It would otherwise use MKL."""
+"""A matrix product that a compiler keeps as one operation. A compiler would otherwise use MKL."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .products import matmul
 
 @torch.library.custom_op("hypersphere::matmul", mutates_args=())
 def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product ``a @ b`` as one operation that a compiler does not see into.
+    """Return the product ``a @ b`` as one operation that a compiler does not change.
 
     >>> multiply(torch.eye(2), torch.ones(2, 1)).flatten()
     tensor([1., 1.])

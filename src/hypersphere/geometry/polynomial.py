@@ -7,16 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .angles import _bounded_sine, arccos
+from .angles import arccos, compute_bounded_sine
 from .numerics import upcast
 
 
 def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
     r"""Compute cos(mθ) from cos θ ∈ [−1, 1]: the Chebyshev polynomial T_m for integer ``m``, cos(m·arccos) for real m ≥ 0.
 
-    The integer form is exact and smooth, with slope ±m² at ±1. It runs on 1 − |cos θ| (Reinsch's form of the
-    three-term recurrence), which keeps the digits near the poles that 2cT_k − T_{k−1} loses. For a real ``m`` the
-    slope is m² at θ = 0 and infinite at θ = π, where it is bounded by m/√ε.
+    For an integer ``m`` it is smooth, with slope ±m² at ±1. It is computed from 1 − |cos θ| by Reinsch's form of the
+    three-term recurrence, which is accurate near the poles, where 2cT_k − T_{k−1} loses digits. For a real ``m`` the slope is m²
+    at θ = 0. At θ = π it is infinite and is limited to m/√ε.
 
     >>> chebyshev(torch.tensor([1.0, 0.5, 0.0, -1.0]), 2)
     tensor([ 1.0000, -0.5000, -1.0000,  1.0000])
@@ -26,11 +26,11 @@ def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
     if not (math.isfinite(m) and m >= 0):
         raise ValueError(f"m must be a number ≥ 0, got {m!r}")
     x = upcast(cos)
-    result = _integer(x, int(m)) if m == int(m) else _RealMultiple.apply(x, m)
+    result = _compute_integer_multiple(x, int(m)) if m == int(m) else _RealMultiple.apply(x, m)
     return result.to(cos.dtype)
 
 
-def _integer(cos: Tensor, m: int) -> Tensor:
+def _compute_integer_multiple(cos: Tensor, m: int) -> Tensor:
     if m == 0:
         return torch.ones_like(cos) + 0 * cos
     sign = torch.where(cos < 0, -1.0, 1.0).to(cos.dtype)
@@ -57,7 +57,7 @@ class _RealMultiple(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (cos,) = ctx.saved_tensors
-        m, sin = ctx.m, _bounded_sine(cos)
+        m, sin = ctx.m, compute_bounded_sine(cos)
         at_zero = (cos > 0) & (sin * sin <= torch.finfo(cos.dtype).eps)
         slope = torch.where(at_zero, m * m, m * torch.sin(m * arccos(cos)) / sin)
         return grad * slope, None

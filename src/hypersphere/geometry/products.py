@@ -19,9 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 from .numerics import is_traced, needs_graph
 
-MIN_MULTIPLICATIONS = 2**22  # oneDNN needs 10 µs more for each product, and 0.5 ms more for the first of a shape
-FASTER_BY_COLUMNS = (2, 3, 4)  # rows or columns for which MKL is limited by memory alone; for oneDNN it is one only
-_PLAIN = (Tensor, nn.Parameter)
+MIN_MULTIPLICATIONS = 2**22
+"""Smaller products use MKL, because oneDNN takes 10 µs more per product, and 0.5 ms more for the first product of a shape."""
+FASTER_SIZES_OF_MKL = (2, 3, 4)
+"""Numbers of rows or columns with which MKL is faster, because only memory limits its speed."""
+PLAIN_TYPES = (Tensor, nn.Parameter)
+"""Types of tensors that oneDNN may get. Other types may override operations."""
 
 
 def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n m"]:
@@ -30,10 +33,12 @@ def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n
     >>> matmul(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
     tensor([[11.]])
     """
-    if a.shape[0] * b.numel() < MIN_MULTIPLICATIONS:  # first, because further checks would slow down small products
+    if (
+        a.shape[0] * b.numel() < MIN_MULTIPLICATIONS
+    ):  # the only check for small products, which more checks would slow down
         return a @ b
-    if torch.compiler.is_compiling() and not _is_exporting() and _suits_onednn(a, b):
-        from .opaque_product import multiply  # here, because defining an operation takes milliseconds
+    if torch.compiler.is_compiling() and not _is_exporting() and _is_large_product(a, b):
+        from .opaque_product import multiply  # imported here, because defining an operation takes milliseconds
 
         opaque: Tensor = multiply(a, b)
         return opaque
@@ -50,9 +55,9 @@ def uses_onednn(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> bool:
     False
     """
     return (
-        _suits_onednn(a, b)
-        and type(a) in _PLAIN
-        and type(b) in _PLAIN
+        _is_large_product(a, b)
+        and type(a) in PLAIN_TYPES
+        and type(b) in PLAIN_TYPES
         and bool(torch.backends.mkldnn.enabled)
         and not needs_graph(a, b)
         and torch.get_float32_matmul_precision() == "highest"
@@ -62,8 +67,8 @@ def uses_onednn(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> bool:
 def faster_convolutions() -> AbstractContextManager[object]:
     """Return a context in which 1×1 convolutions use oneDNN on processors where it is faster.
 
-    These convolutions are most of the work of small networks. On one thread, PyTorch computes small ones with MKL unless they are
-    dilated. Dilation has no effect on the result of a 1×1 kernel, so it is set here. The last bits may differ.
+    These convolutions take most of the time of small networks. On one thread, PyTorch computes small ones with MKL unless they
+    are dilated. A dilation does not change the result of a 1×1 kernel, so the context sets one. The last bits may differ.
 
     >>> layer, x = torch.nn.Conv2d(8, 4, 1), torch.randn(1, 8, 5, 5)
     >>> with torch.no_grad(), faster_convolutions():
@@ -75,7 +80,7 @@ def faster_convolutions() -> AbstractContextManager[object]:
 
 
 class _Dilated(TorchFunctionMode):
-    """Calls ``torch.conv2d`` with a dilation for 1×1 kernels, and everything else as it is."""
+    """Calls ``torch.conv2d`` with a dilation for 1×1 kernels, and all other functions unchanged."""
 
     def __torch_function__(
         self,
@@ -84,7 +89,7 @@ class _Dilated(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        # The arguments as nn.Conv2d gives them: input, weight, bias, stride, padding, dilation, groups.
+        # nn.Conv2d passes these arguments: input, weight, bias, stride, padding, dilation, groups.
         if func is torch.conv2d and len(args) == 7 and tuple(args[1].shape[2:]) == (1, 1):
             args = (*args[:5], (2, 2), args[6])
         return func(*args, **(kwargs or {}))
@@ -95,28 +100,29 @@ def is_onednn_faster() -> bool:
     return _ONEDNN_IS_FASTER
 
 
-def _suits_onednn(a: Tensor, b: Tensor) -> bool:
+def _is_large_product(a: Tensor, b: Tensor) -> bool:
     (n, k), m = a.shape, b.shape[1]
     return (
         is_onednn_faster()
         and n * k * m >= MIN_MULTIPLICATIONS
-        and min(n, m) not in FASTER_BY_COLUMNS
+        and min(n, m) not in FASTER_SIZES_OF_MKL
         and a.dtype == b.dtype == torch.float32
         and a.device.type == b.device.type == "cpu"
     )
 
 
-def _find_onednn() -> bool:
-    """Return the answer of :func:`is_onednn_faster` for this machine."""
-    lowered = any(f"{library}_DEFAULT_FPMATH_MODE" in os.environ for library in ("ONEDNN", "DNNL"))
-    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    wide = "AVX512" in torch.backends.cpu.get_cpu_capability()
-    return known and wide and not lowered and "AuthenticAMD" in _describe_processor()
+def _is_onednn_faster() -> bool:
+    """Compute the result of :func:`is_onednn_faster`, which does not change while the program runs."""
+    reduced_precision = any(f"{library}_DEFAULT_FPMATH_MODE" in os.environ for library in ("ONEDNN", "DNNL"))
+    has_product = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    has_avx512 = "AVX512" in torch.backends.cpu.get_cpu_capability()
+    return has_product and has_avx512 and not reduced_precision and "AuthenticAMD" in _describe_processor()
 
 
 def _is_exporting() -> bool:
-    """Return whether a graph is, or may be, exported for other programs, which know only PyTorch's own operations."""
-    return not hasattr(torch.compiler, "is_exporting") or torch.compiler.is_exporting()  # since PyTorch 2.7
+    """Return whether a graph may be exported for other programs, which know only PyTorch's own operations."""
+    # PyTorch before 2.7 cannot tell.
+    return not hasattr(torch.compiler, "is_exporting") or torch.compiler.is_exporting()
 
 
 def _describe_processor() -> str:
@@ -126,4 +132,4 @@ def _describe_processor() -> str:
         return platform.processor()
 
 
-_ONEDNN_IS_FASTER = _find_onednn()
+_ONEDNN_IS_FASTER = _is_onednn_faster()

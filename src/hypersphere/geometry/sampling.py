@@ -1,4 +1,4 @@
-"""Random points of the sphere."""
+"""Random points on the sphere."""
 
 import torch
 from jaxtyping import Float
