@@ -50,7 +50,7 @@ def _fuzz(tally: Tally, name: str, folder: pathlib.Path, seconds: int) -> None:
     )
     count = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
     tally.conditions = {"seconds": seconds, "limit per file": f"{SECONDS_PER_FILE} s, {MEBIBYTES} MiB"}
-    tally.held("read, or refused with a sentence", int(count[1]) if count else 0)
+    tally.held("read, or refused with a message", int(count[1]) if count else 0)
     found = sorted(path.name for path in crashes.iterdir())
     if found or done.returncode != 0 or not count:
         tally.broke(f"{name}: status {done.returncode}, {found}: {done.stderr[-1200:]}")

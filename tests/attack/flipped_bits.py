@@ -50,7 +50,7 @@ def _flips(tally: Tally, count: int, files: list[pathlib.Path], read: Reader, fo
         if "died" in answer:
             tally.broke(f"a reader died by {answer['died']}, one of {[(f.name, at, bit) for f, at, bit in batch]}")
         for outcome, (file, at, bit) in zip(answer.get("answers", []), batch, strict=False):
-            good = outcome in ("refused", "the same")
+            good = outcome in ("refused", "unchanged")
             tally.check(good, f"bit {bit} of byte {at} of {file.name}: {outcome}", outcome)
     return tally
 
@@ -71,7 +71,7 @@ def _flip(contents: dict[pathlib.Path, bytes], place: Any, read: Reader, folder:
         return "refused"
     except BaseException as error:
         return f"{type(error).__name__}: {error}"[:300]
-    return "the same" if _equal(found, right) else "other content, silently"
+    return "unchanged" if _equal(found, right) else "other content, silently"
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -171,11 +171,11 @@ def _garbage(draw: random.Random, pictures: list[tuple[str, bytes]]) -> Sent:
 
 Maker = Callable[[random.Random, list[tuple[str, bytes]]], Sent]
 REQUESTS: dict[str, Maker] = {
-    "right request": _right,
+    "valid request": _right,
     "too large": _oversize,
     "slow sender": _slow,
     "malformed form": _malformed,
-    "path trick": _paths,
+    "hostile path": _paths,
     "wrong key": _keys,
     "damaged picture": _picture,
     "not HTTP": _garbage,

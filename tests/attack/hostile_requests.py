@@ -42,7 +42,7 @@ def attack(scale: float) -> Iterator[Tally]:
         tally.check(found is None, f"the log holds a traceback: {found and found[0]}", "no traceback")
         people = _people(pathlib.Path(folder) / "people.db")
         lost = [name for name in served.enrolled if name not in people]
-        tally.check(not lost, f"acknowledged and lost: {lost[:5]}", "everybody acknowledged is enrolled")
+        tally.check(not lost, f"acknowledged and lost: {lost[:5]}", "all acknowledged people are enrolled")
     yield tally
 
 
@@ -119,7 +119,7 @@ def _hostile(tally: Tally, served: Served, seconds: float) -> None:
     for thread in threads:
         thread.join()
     time.sleep(SENDING + 2)
-    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service goes on")
+    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service keeps running")
     grown, opened = served.memory() - first["memory"], served.files() - first["files"]
     tally.conditions = {
         "minutes": round(seconds / 60, 1),
@@ -128,7 +128,7 @@ def _hostile(tally: Tally, served: Served, seconds: float) -> None:
         "descriptors grown": opened,
     }
     tally.check(grown < GROWTH, f"memory grew by {grown:.0f} MiB", "memory does not grow")
-    tally.check(opened < 20, f"{opened} more descriptors are open", "no descriptor leaks")
+    tally.check(opened < 20, f"{opened} more descriptors are open", "open descriptors do not grow")
 
 
 def _wrong(name: str, sent: Sent, status: int | None, body: str, took: float) -> str:
@@ -138,7 +138,7 @@ def _wrong(name: str, sent: Sent, status: int | None, body: str, took: float) ->
         return f"status {status}: {body[:300]}"
     if not sent[1] and status is not None and 200 <= status < 300:
         return f"a stranger got {status}: {body[:200]}"
-    if name == "right request" and status != 201:
+    if name == "valid request" and status != 201:
         return f"status {status}: {body[:200]}"
     return f"held the connection for {took:.0f} s" if took > 60 else ""
 

@@ -56,7 +56,7 @@ def _kills(tally: Tally, count: int, addresses: Iterator[str], folder: str, seed
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             wrong = _wrong(address, log)
-            tally.check(not wrong, f"{address.rpartition('/')[2]}: {wrong}", "nothing acknowledged was lost")
+            tally.check(not wrong, f"{address.rpartition('/')[2]}: {wrong}", "no acknowledged change was lost")
     return tally
 
 

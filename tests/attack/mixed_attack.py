@@ -47,14 +47,14 @@ def attack(scale: float) -> Iterator[Tally]:
         tally.check(found is None, f"the log holds a traceback: {found and found[0]}", "no traceback")
         people = _people(folder / "people.db")
         lost = [name for name in served.enrolled if name not in people]
-        tally.check(not lost, f"acknowledged and lost: {lost[:5]}", "everybody acknowledged is enrolled")
+        tally.check(not lost, f"acknowledged and lost: {lost[:5]}", "all acknowledged people are enrolled")
     yield tally
 
 
 def _disturb(tally: Tally, served: Served, folder: pathlib.Path, scale: float) -> None:
     pictures, end = _originals(), threading.Event()
     _exchange(
-        served.port, REQUESTS["right request"](random.Random(32), pictures), random.Random(32)
+        served.port, REQUESTS["valid request"](random.Random(32), pictures), random.Random(32)
     )  # makes the gallery
     form = _form([('name="image"; filename="a.png"', pictures[0][1])])
     requests = [_request("/v1/health", method="GET"), _request("/v1/embeddings", form, kind=FORM)]
@@ -76,7 +76,7 @@ def _disturb(tally: Tally, served: Served, folder: pathlib.Path, scale: float) -
         thread.join()
     for _, status in alone + during:
         tally.check(status.startswith("HTTP/1.1 200"), f"a client that behaves well got {status!r}", "answered")
-    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service goes on")
+    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service keeps running")
     tally.conditions = {
         "minutes": round(scale * SECONDS / 60, 1),
         "p99 alone": f"{_percentile(alone, 0.99):.0f} ms",
@@ -113,7 +113,7 @@ def _send_hostile(tally: Tally, served: Served, pictures: list[tuple[str, bytes]
         name = draw.choice(list(REQUESTS))
         status, body, _ = _exchange(served.port, REQUESTS[name](draw, pictures), draw)
         tally.check(
-            status is None or status < 500 or status == 503, f"{name}: {status} {body[:200]}", "hostile, refused"
+            status is None or status < 500 or status == 503, f"{name}: {status} {body[:200]}", "hostile request refused"
         )
         if status == 201:
             served.enrolled.update(re.findall(r'"name":"(person \d+)"', body))

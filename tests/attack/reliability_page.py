@@ -1,6 +1,8 @@
 """Generate ``docs/reliability.md`` from the rows of the attack: promises, tries and failures."""
 
+import collections
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,6 +25,10 @@ TITLES = {
     "expensive pictures": "Small files that are expensive to decode",
     "calibration": "Thresholds calibrated on drawn strangers",
 }
+
+COMMON = ("python", "torch", "threads")  # conditions that the head of the page states once
+
+NUMBERED_PART = re.compile(r"^(block|one process) \d+$")  # equal parts with different seeds
 
 PROMISES = {
     "kills of training": "The resumed run equals an uninterrupted one in every byte of its log, weights, checkpoints and metrics.",
@@ -86,25 +92,33 @@ def format_page(rows: Iterable[Mapping[str, Any]]) -> str:
         found = by_kind[kind]
         tried, lost, cpu = (sum(row[key] for row in found) for key in ("tried", "failed", "cpu_seconds"))
         text += f"| {TITLES[kind]} | {tried:,} | {lost:,} | {cpu:,.0f} | {max(row['date'] for row in found)} |\n"
+    common = {
+        ", ".join(f"{name} {row['conditions'].get(name)}" for name in COMMON)
+        for found in by_kind.values()
+        for row in found
+    }
+    text += f"\nConditions of all attacks: {'; '.join(sorted(common))}.\n"
     for kind in known:
         text += f"\n## {TITLES[kind]}\n{PROMISES[kind]}\n\n" + _parts(by_kind[kind])
     return text + TAIL
 
 
 def _parts(rows: list[Mapping[str, Any]]) -> str:
+    """Return the table of an attack. Numbered parts, such as ``block 1`` and ``block 2``, are one line."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["part"]):
+        conditions = [f"{name} {_plain(value)}" for name, value in row["conditions"].items() if name not in COMMON]
+        part = NUMBERED_PART.sub(r"\1", row["part"])
+        groups.setdefault((part, "; ".join(conditions)), []).append(row)
     text = "| part | tried | failed | outcomes | conditions |\n|---|---:|---:|---|---|\n"
-    for row in sorted(rows, key=lambda row: _order(row["part"])):
-        outcomes = "; ".join(f"{name} {count:,}" for name, count in row["outcomes"].items())
-        conditions = "; ".join(f"{name} {_plain(value)}" for name, value in row["conditions"].items())
-        text += f"| {row['part']} | {row['tried']:,} | {row['failed']:,} | {outcomes} | {conditions} |\n"
+    for (part, condition_text), group in groups.items():
+        outcomes = sum((collections.Counter(row["outcomes"]) for row in group), collections.Counter())
+        outcome_text = "; ".join(f"{name} ({count:,})" for name, count in outcomes.items())
+        tried, failed = (sum(row[key] for row in group) for key in ("tried", "failed"))
+        text += f"| {part} | {tried:,} | {failed:,} | {outcome_text} | {condition_text} |\n"
     for row in rows:
         text += "".join(f"\nFailed in {row['part']}: `{' '.join(what.split())[:300]}`\n" for what in row["failures"])
     return text
-
-
-def _order(part: str) -> tuple[str, int]:
-    name, _, number = part.rpartition(" ")
-    return (name, int(number)) if number.isdecimal() else (part, 0)
 
 
 def _plain(value: Any) -> str:

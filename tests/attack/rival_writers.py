@@ -59,7 +59,7 @@ def _galleries(tally: Tally, count: int) -> Tally:
                 counts, problems = gallery.list(), gallery.check()
             right = {f"{who} {i}": 2 for who in range(4) for i in range(6)} | {"shared": 24}
             good = ended == [0] * 4 and counts == right and not problems
-            tally.check(good, f"four writers: {ended} {problems} {counts}", "everything of everyone is there")
+            tally.check(good, f"four writers: {ended} {problems} {counts}", "all enrollments are present")
     return tally
 
 
