@@ -35,6 +35,10 @@ def attack(scale: float) -> Iterator[Tally]:
         kept = sum(rate <= fpir for rate in rates)
         tally.held("thresholds within the rate", kept)
         tally.held("thresholds above the rate (one in ten is allowed)", len(rates) - kept)
-        tally.check(kept >= 0.9 * len(rates), f"only {kept} of {len(rates)} keep the rate", "at least nine of ten within the rate")
+        tally.check(
+            kept >= 0.9 * len(rates),
+            f"only {kept} of {len(rates)} keep the rate",
+            "at least nine of ten within the rate",
+        )
         tally.conditions = {"mean rate of new strangers": round(sum(rates) / len(rates), 4)}
         yield tally

@@ -119,7 +119,9 @@ def _hostile(tally: Tally, served: Served, seconds: float) -> None:
     for thread in threads:
         thread.join()
     time.sleep(SENDING + 2)
-    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service keeps running")
+    tally.check(
+        served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service keeps running"
+    )
     grown, opened = served.memory() - first["memory"], served.files() - first["files"]
     tally.conditions = {
         "minutes": round(seconds / 60, 1),

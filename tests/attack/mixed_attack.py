@@ -76,7 +76,9 @@ def _disturb(tally: Tally, served: Served, folder: pathlib.Path, scale: float) -
         thread.join()
     for _, status in alone + during:
         tally.check(status.startswith("HTTP/1.1 200"), f"a client that behaves well got {status!r}", "answered")
-    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service keeps running")
+    tally.check(
+        served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service keeps running"
+    )
     tally.conditions = {
         "minutes": round(scale * SECONDS / 60, 1),
         "p99 alone": f"{_percentile(alone, 0.99):.0f} ms",
