@@ -38,9 +38,9 @@ def test_the_mean_of_states():
     states = [{"w": torch.tensor([float(i)]), "n": torch.tensor(i)} for i in range(4)]
     mean = average_states(states)
     assert (mean["w"].item(), mean["n"].item()) == (1.5, 3)
-    with pytest.raises(ValueError, match="states must hold the same tensors"):
+    with pytest.raises(ValueError, match="states must contain the same tensors"):
         average_states([{"w": torch.zeros(1)}, {"v": torch.zeros(1)}])
-    with pytest.raises(ValueError, match="there must be at least one state to average"):
+    with pytest.raises(ValueError, match="states must contain at least one state_dict"):
         average_states([])
 
 

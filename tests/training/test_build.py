@@ -10,7 +10,7 @@ from hypersphere.objectives import ArcFace, CenterLoss
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.orthogonal import OrthogonalityPenalty, overparameterize
 from hypersphere.training import Classification, Config, Selection, Term, build_task, replace
-from hypersphere.training.build import read
+from hypersphere.training.build import read_dataset
 
 SMALL = Config(backbone=call(models.cnn3, table="E.3", width=0.1, feature_dim=8), batch_size=32)
 
@@ -66,9 +66,9 @@ def test_another_order_of_samples():
 
 
 def test_datasets_are_read_once_and_from_where_they_are(monkeypatch, tmp_path):
-    assert read(SMALL, True) is read(replace(SMALL, steps=5), True)
+    assert read_dataset(SMALL, True) is read_dataset(replace(SMALL, steps=5), True)
     monkeypatch.setenv("HYPERSPHERE_DATA", str(tmp_path))
-    assert read(SMALL, True) is not None
+    assert read_dataset(SMALL, True) is not None
     with pytest.raises(ValueError, match=r"CIFAR|cifar"):
         build_task(replace(SMALL, data=call(CIFAR10)))
 
@@ -76,7 +76,7 @@ def test_datasets_are_read_once_and_from_where_they_are(monkeypatch, tmp_path):
 def test_a_dataset_of_ones_own(tmp_path):
     task = build_task(replace(SMALL, data=call(both), normalize="unit"))
     assert len(task.measured_samples) == len(Digits(train=False))
-    with pytest.raises(ValueError, match=r"one has no test part: hold samples out with samples.validation=0.1"):
+    with pytest.raises(ValueError, match=r"one has no test set: set samples.validation=0.1"):
         build_task(replace(SMALL, data=call(one)))
     assert build_task(replace(SMALL, data=call(one), samples=Selection(validation=0.2)))
 

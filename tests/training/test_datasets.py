@@ -5,7 +5,7 @@ from torch.utils.data import TensorDataset
 from hypersphere.data import Digits, InMemory, PicturePreprocessing
 from hypersphere.training import Listed
 from hypersphere.training.build import choose_normalizer
-from hypersphere.training.datasets import as_samples, count_classes, is_stream, resize_samples
+from hypersphere.training.datasets import as_samples, count_classes, is_stream, normalize_to_unit, resize_samples
 from tests.training.own import Squares, Stream
 
 
@@ -52,7 +52,7 @@ def test_streams_say_their_classes() -> None:
     assert not is_stream(Squares(2))
     assert count_classes(Stream()) == 5
     assert count_classes(Digits()) == 10
-    with pytest.raises(ValueError, match="must say its classes or num_classes itself"):
+    with pytest.raises(ValueError, match="so it must have an attribute classes or num_classes"):
         count_classes(object())
 
 
@@ -79,3 +79,17 @@ def test_images_at_another_size_and_in_colour() -> None:
     assert large.data.shape[1:] == (3, 12, 12)
     assert large.data.dtype == torch.uint8
     assert resize_samples(plain, wanted) is large
+
+
+def test_pixels_become_inputs_between_0_and_1():
+    stored = torch.tensor([[[[0, 51], [102, 255]]]], dtype=torch.uint8)
+    unit = PicturePreprocessing(size=(2, 2), channels=1, mean=0.0, std=1.0)
+    expected = torch.tensor([[[[0.0, 0.2], [0.4, 1.0]]]])
+    torch.testing.assert_close(normalize_to_unit(stored, unit, "Own"), expected)
+    assert normalize_to_unit(expected, None, "Own") is expected
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5])
+def test_generative_tasks_refuse_other_values(value):
+    with pytest.raises(ValueError, match=r"inputs must lie in \[0, 1\] for the task Own: set normalize=unit"):
+        normalize_to_unit(torch.full((1, 1, 2, 2), value), None, "Own")

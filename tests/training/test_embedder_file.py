@@ -14,7 +14,7 @@ from hypersphere.operators import Operator, magnitudes
 from hypersphere.orthogonal import overparameterize
 from hypersphere.recognition import Embedder, embed
 from hypersphere.training import Classification, Experiment
-from hypersphere.training.tasks.classification import network_call, preprocessing_of
+from hypersphere.training.tasks.classification import get_file_preprocessing, get_network_call
 from tests.training.own import Net, Squares
 from tests.training.runs import small
 
@@ -58,7 +58,7 @@ def test_files_are_prepared_as_in_training(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"normalize": "pixel_mean"}, "a normalization by MeanImage is not one of files"),
+        ({"normalize": "pixel_mean"}, "an embedder file cannot store a normalization by MeanImage"),
     ],
 )
 def test_what_a_file_cannot_say_is_not_written_and_the_run_says_so(
@@ -76,7 +76,7 @@ def test_how_ones_own_network_is_built_must_be_known() -> None:
             return x.flatten(1)
 
     def reason(model: Any) -> Any:
-        return network_call(Classification(model, call(Softmax), Squares(10)))
+        return get_network_call(Classification(model, call(Softmax), Squares(10)))
 
     assert reason(Net()) == call(Net)
     assert reason(call(Net, dim=4)) == call(Net, dim=4)
@@ -88,7 +88,7 @@ def test_how_ones_own_network_is_built_must_be_known() -> None:
 
 def test_what_is_not_an_image_has_no_preprocessing() -> None:
     task = Classification(Net(), call(Softmax), Squares(10))
-    assert preprocessing_of(task, torch.zeros(2, 5)) == "inputs of shape (5,) are not images"
-    assert "gives integer pixels" in preprocessing_of(task, torch.zeros(1, 3, 4, 4, dtype=torch.uint8))
-    found = preprocessing_of(task, torch.zeros(1, 3, 4, 6))
+    assert get_file_preprocessing(task, torch.zeros(2, 5)) == "inputs of shape (5,) are not images"
+    assert "returns integer pixels" in get_file_preprocessing(task, torch.zeros(1, 3, 4, 4, dtype=torch.uint8))
+    found = get_file_preprocessing(task, torch.zeros(1, 3, 4, 6))
     assert (found.size, found.channels) == ((4, 6), 3)

@@ -8,7 +8,7 @@ import torch
 
 from hypersphere.files import finite, load_tree
 from hypersphere.training import Callback, Experiment, NonFiniteLossError, Settings, call
-from hypersphere.training.errors import explain_misfits, raise_non_finite
+from hypersphere.training.errors import explain_misfits
 from tests.training.runs import own, small
 
 FEW = Settings(steps=6, evaluate_every=3, checkpoint_every=1, log_every=1, threads=1, pictures=False)
@@ -44,7 +44,7 @@ def test_it_is_noted_in_the_events(tmp_path):
     trainer = own(FEW, tmp_path / "run")
     trainer.folder.open(trainer.document)
     with pytest.raises(NonFiniteLossError, match=r"too large; none was saved\. Try a smaller optimizer\.lr"):
-        raise_non_finite(trainer, "too large")
+        trainer.raise_non_finite("too large")
     assert json.loads((tmp_path / "run" / "events.jsonl").read_text())["event"] == "not finite"
     trainer.folder.close()
 

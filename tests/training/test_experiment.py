@@ -44,7 +44,7 @@ def test_runs_of_fit_and_of_python_say_how_they_continue(tmp_path):
     with pytest.raises(ValueError, match=r"holds a run of fit, .*: hypersphere fit people -o "):
         Experiment.resume(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"settings": {}, "task": {}}))
-    with pytest.raises(ValueError, match=r"a task made in Python: Trainer\(task, folder, settings\)"):
+    with pytest.raises(ValueError, match=r"a task made in Python: resume it with Trainer\(task, folder, settings\)"):
         Experiment.resume(tmp_path)
 
 

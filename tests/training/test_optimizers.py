@@ -13,9 +13,9 @@ from hypersphere.training import ConstantRate, CosineRate, PlateauRate, Schedule
 from hypersphere.training.optimizers import (
     build_optimizers,
     clip_gradients,
-    fits,
-    learning_rate,
-    rate_factors,
+    compute_rate_factors,
+    get_learning_rate,
+    is_match,
     set_rates,
 )
 
@@ -51,9 +51,9 @@ def test_the_schedule_moves_every_optimizer() -> None:
     )
     schedule = StepRate(milestones=(1,))
     set_rates(optimizers, schedule, 0, 4)
-    assert learning_rate(optimizers) == {"lr": 1.0}
+    assert get_learning_rate(optimizers) == {"lr": 1.0}
     set_rates(optimizers, schedule, 1, 4)
-    assert learning_rate(optimizers) == {"lr": 0.1}
+    assert get_learning_rate(optimizers) == {"lr": 0.1}
     assert optimizers[1].param_groups[0]["lr"] == pytest.approx(0.001)
 
 
@@ -77,7 +77,7 @@ def test_rates_by_layer() -> None:
             self.classifier = nn.Linear(2, 2)
 
     model = Deep()
-    factors = rate_factors(Settings(layer_decay=0.5, rates={"classifier": 3.0}), model)
+    factors = compute_rate_factors(Settings(layer_decay=0.5, rates={"classifier": 3.0}), model)
     assert factors == {
         **{"body.0.0.weight": 0.25, "body.0.0.bias": 0.25, "body.1.0.weight": 0.5, "body.1.0.bias": 0.5},
         **{"classifier.weight": 3.0, "classifier.bias": 3.0},
@@ -89,7 +89,7 @@ def test_rates_by_layer() -> None:
     for name, parameter in model.named_parameters():
         assert found[id(parameter)] == pytest.approx(0.1 * 0.5 * factors[name]), name
     with pytest.raises(ValueError, match="rates: no parameter is called 'head'"):
-        rate_factors(Settings(rates={"head": 1.0}), model)
+        compute_rate_factors(Settings(rates={"head": 1.0}), model)
 
 
 def test_an_optimizer_of_ones_own() -> None:
@@ -101,10 +101,10 @@ def test_an_optimizer_of_ones_own() -> None:
 
 
 def test_patterns_mean_parameters_and_modules() -> None:
-    assert fits("model.body.conv1.weight", "body.conv1")
-    assert fits("model.body.conv1.weight", "model.body")
-    assert fits("fc.weight", "fc.weight")
-    assert not fits("fc.weight", "f")
+    assert is_match("model.body.conv1.weight", "body.conv1")
+    assert is_match("model.body.conv1.weight", "model.body")
+    assert is_match("fc.weight", "fc.weight")
+    assert not is_match("fc.weight", "f")
 
 
 pytestmark = pytest.mark.untyped

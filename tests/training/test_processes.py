@@ -13,15 +13,15 @@ from hypersphere.energy import MHE
 from hypersphere.objectives import ArcFace, RowSGD
 from hypersphere.training import Experiment, LostProcessError, Settings, to_json
 from hypersphere.training.processes import (
-    accelerator,
-    random_state,
+    broadcast_buffers,
+    build_accelerator,
+    catch_signals,
+    explain_lost_process,
+    gather_states,
+    get_random_state,
     set_random_state,
     shard_heads,
-    share_buffers,
-    signals,
-    together,
     unshard_heads,
-    whole_states,
 )
 from tests.training.group import plain, run_group
 from tests.training.runs import small
@@ -31,7 +31,7 @@ from tests.training.test_distributed import TOLERANCE, launch, losses
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_handlers_come_back(number):
     before = signal.getsignal(number)
-    with signals() as stop:
+    with catch_signals() as stop:
         assert not stop.is_set()
         os.kill(os.getpid(), number)
         assert stop.wait(1)
@@ -43,7 +43,7 @@ def test_other_threads_leave_signals_alone():
     found = []
 
     def work():
-        with signals() as stop:
+        with catch_signals() as stop:
             found.append(stop.is_set())
 
     thread = threading.Thread(target=work)
@@ -53,7 +53,7 @@ def test_other_threads_leave_signals_alone():
 
 
 def test_random_states_come_back():
-    state = random_state()
+    state = get_random_state()
     first = torch.rand(3)
     set_random_state(state)
     assert torch.equal(torch.rand(3), first)
@@ -61,14 +61,14 @@ def test_random_states_come_back():
 
 def test_precision_is_that_of_the_settings():
     for precision in ("no", "bf16"):
-        made, _ = accelerator(Settings(precision=precision))
+        made, _ = build_accelerator(Settings(precision=precision))
         assert made.mixed_precision == precision
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a device on which fp16 works")
 def test_fp16_is_refused_where_there_is_no_device_for_it():
     with pytest.raises(ValueError, match="precision must be no or bf16 on a CPU, got 'fp16'"):
-        accelerator(Settings(precision="fp16"))
+        build_accelerator(Settings(precision="fp16"))
 
 
 def test_a_failure_of_the_group_names_the_process_and_the_way_on(monkeypatch):
@@ -83,11 +83,11 @@ def test_a_failure_of_the_group_names_the_process_and_the_way_on(monkeypatch):
                 LostProcessError,
                 match=r"process 1 of 4 lost another one \((Connection closed by peer \[::1\]:7|late)\) at step 3; x",
             ) as lost,
-            together(lambda: "at step 3; x"),
+            explain_lost_process(lambda: "at step 3; x"),
         ):
             raise error
         assert lost.value.__cause__ is error
-    with pytest.raises(RuntimeError, match="shapes"), together(lambda: "never asked"):
+    with pytest.raises(RuntimeError, match="shapes"), explain_lost_process(lambda: "never asked"):
         raise RuntimeError("shapes do not fit")
 
 
@@ -95,7 +95,7 @@ def _statistics(group):
     net = torch.nn.BatchNorm1d(2)
     net(torch.full((4, 2), float(torch.distributed.get_rank(group))))
     if torch.distributed.get_world_size(group) == torch.distributed.get_world_size():
-        share_buffers(net)
+        broadcast_buffers(net)
     return net.running_mean.tolist()
 
 
@@ -127,7 +127,7 @@ def test_one_process_has_nothing_to_divide() -> None:
     unshard_heads(net)
     assert net[0].shards is None
     states = {"task": net.state_dict()}
-    assert whole_states(net, states) is states
+    assert gather_states(net, states) is states
 
 
 @pytest.mark.parametrize("processes", [2, 3])
@@ -147,6 +147,6 @@ def test_a_head_that_is_divided_drawn_and_regularised_is_refused() -> None:
     net = nn.Sequential(nn.Linear(3, 4), ArcFace(4, 5, parallel=True, sample=0.5))
     task = nn.ModuleList([net, MHE(net)])
     with pytest.raises(
-        ValueError, match=r"sample must be none for a divided head whose classes are regularized \(MHE\)"
+        ValueError, match=r"sample must be none for a sharded head whose classes are regularized \(MHE\)"
     ):
         shard_heads(task, torch.device("cpu"), 2)

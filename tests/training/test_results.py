@@ -22,7 +22,7 @@ def test_the_card_says_what_was_trained_and_how_well(tmp_path: pathlib.Path) -> 
     for text in ("| task | Classification |", "| head | SphereFace |", "| classes | 10 |", "| accuracy | "):
         assert text in card
     assert "![features](pictures/features.png)" in card
-    assert "`embedder.safetensors` makes features of image files." in card
+    assert "`embedder.safetensors` computes the features of image files." in card
     row = next(line for line in card.splitlines() if line.startswith("| accuracy |"))
     assert row.endswith(" % |")
 

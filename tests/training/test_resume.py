@@ -8,14 +8,8 @@ import torch
 from hypersphere.files import load_tree
 from hypersphere.training import Callback, Experiment, Settings
 from hypersphere.training.processes import set_random_state
-from hypersphere.training.resume import (
-    check_bound,
-    data_digest,
-    describe_differences,
-    normalize_document,
-    restore,
-    state_of,
-)
+from hypersphere.training.run_folder import describe_differences, normalize_document
+from hypersphere.training.trainer import compute_data_digest
 from tests.training.own import Squares
 from tests.training.runs import own, small
 
@@ -26,8 +20,8 @@ def test_a_state_is_everything(tmp_path):
     first = own(FEW, tmp_path / "first")
     first.run()
     second = own(FEW.replace(seed=0), tmp_path / "second")
-    state = state_of(first)
-    assert restore(second, state) == state["log"]
+    state = first.get_state()
+    assert second.restore(state) == state["log"]
     assert (second.step, second.best, second.measured) == (3, first.best, first.measured)
     for one, other in zip(first.task.parameters(), second.task.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -41,18 +35,18 @@ def test_a_state_is_everything(tmp_path):
 
 def test_another_number_of_callbacks_is_refused(tmp_path):
     trainer = own(FEW, tmp_path)
-    state = state_of(trainer)
+    state = trainer.get_state()
     trainer.callbacks.append(Callback())
     with pytest.raises(ValueError, match="callbacks must be those of the stored run, which has 0, got 1"):
-        restore(trainer, state)
+        trainer.restore(state)
 
 
 def test_another_number_of_processes_draws_anew_the_same_way(tmp_path):
     trainer = own(FEW, tmp_path)
-    state = state_of(trainer)
+    state = trainer.get_state()
     drawn = []
     for _ in range(2):
-        restore(trainer, state | {"random": state["random"] * 2})
+        trainer.restore(state | {"random": state["random"] * 2})
         drawn.append(torch.rand(2))
     assert torch.equal(*drawn)
 
@@ -60,9 +54,9 @@ def test_another_number_of_processes_draws_anew_the_same_way(tmp_path):
 def test_the_scale_of_fp16_is_kept(tmp_path):
     trainer = own(FEW, tmp_path)
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    state = state_of(trainer)
+    state = trainer.get_state()
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-    restore(trainer, state)
+    trainer.restore(state)
     assert trainer.accelerator.scaler.state_dict()["scale"] == 8.0
 
 
@@ -115,10 +109,10 @@ def test_other_data_is_refused(tmp_path):
 def test_other_threads_are_said(tmp_path):
     trainer = own(TWO_STEPS, tmp_path)
     with pytest.warns(UserWarning, match="made with 7 threads and goes on with 1"):
-        check_bound(trainer, {**trainer.bound, "threads": 7})
+        trainer.check_bound({**trainer.bound, "threads": 7})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_bound(trainer, trainer.bound)
+        trainer.check_bound(trainer.bound)
 
 
 def test_what_changes_nothing_may_differ():
@@ -133,5 +127,5 @@ def test_what_changes_nothing_may_differ():
 
 def test_the_digest_is_of_labels_and_pixels(tmp_path):
     one, same, other = (own(TWO_STEPS, tmp_path, train=Squares(seed=s)).task for s in (1, 1, 2))
-    assert data_digest(one) == data_digest(same) != data_digest(other)
-    assert data_digest(torch.nn.Linear(1, 1)) is None
+    assert compute_data_digest(one) == compute_data_digest(same) != compute_data_digest(other)
+    assert compute_data_digest(torch.nn.Linear(1, 1)) is None

@@ -111,7 +111,7 @@ def test_older_checkpoints_are_kept_and_named_when_the_newest_is_damaged(tmp_pat
     assert [path.name for path in folder.checkpoints()] == [f"last{end}.safetensors" for end in ("", "-1", "-2")]
     assert folder.load()["step"] == 4
     folder.last.write_bytes(folder.last.read_bytes()[:20])
-    with pytest.raises(ValueError, match=r"last-1.safetensors of step 3 is whole: move it to last.safetensors"):
+    with pytest.raises(ValueError, match=r"last-1.safetensors of step 3 is complete: move it to last.safetensors"):
         folder.load()
     for path in folder.checkpoints():
         path.write_bytes(b"")
@@ -227,7 +227,7 @@ def test_a_deleted_newest_checkpoint_does_not_start_anew(tmp_path: pathlib.Path)
         folder.checkpoint({"step": step}, keep=2)
     folder.last.unlink()
     assert folder.checkpoints()
-    with pytest.raises(ValueError, match=r"there is no file .*last-1.safetensors of step 5 is whole: move it to last"):
+    with pytest.raises(ValueError, match=r"there is no file .*last-1.safetensors of step 5 is complete: move it to last"):
         folder.load()
     folder.close()
 

@@ -182,7 +182,7 @@ def test_a_stream_and_a_network_of_tokens(tmp_path: pathlib.Path) -> None:
     assert "accuracy" in metrics
     card = (tmp_path / "README.md").read_text()
     assert "| training samples | a stream |" in card
-    with pytest.raises(ValueError, match="measured must be given where the training samples are iterated over"):
+    with pytest.raises(ValueError, match="measured must be given if train is an iterable dataset"):
         Classification(Net(), head, Stream())
 
 

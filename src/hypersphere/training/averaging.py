@@ -42,7 +42,7 @@ class MovingAverage:
     def load_into(self, model: nn.Module) -> None:
         """Load the averaged weights into the model; normalize the weights of a network on the sphere."""
         model.load_state_dict(self.shadow)
-        to_sphere(model)
+        renormalize_weights(model)
 
     @contextmanager
     def use_averaged_weights(self, model: nn.Module) -> Iterator[None]:
@@ -71,13 +71,13 @@ class MovingAverage:
 def load_checkpoint_average(task: nn.Module, paths: Sequence[pathlib.Path]) -> None:
     """Load the mean of several checkpoints into a task. ``paths`` starts with the newest checkpoint."""
     task.load_state_dict(average_states([load_tree(path)["task"] for path in reversed(paths)]))
-    to_sphere(task.model)  # type: ignore[arg-type]
+    renormalize_weights(task.model)  # type: ignore[arg-type]
 
 
-def to_sphere(model: nn.Module) -> None:
-    """Normalize the weights of a network on the sphere, such as nGPT.
+def renormalize_weights(model: nn.Module) -> None:
+    """Normalize the weights of a network on the sphere, such as nGPT. Other networks are not changed.
 
-    Steps and averages change the length of weights. Networks without a method ``renormalize_`` are not changed.
+    Steps and averages change the length of weights. Networks on the sphere have a method ``renormalize_``.
     """
     renormalize = getattr(model, "renormalize_", None)
     if callable(renormalize):
@@ -91,10 +91,10 @@ def average_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     {'w': tensor([0.5000])}
     """
     if not states:
-        raise ValueError("there must be at least one state to average, got none")
+        raise ValueError("states must contain at least one state_dict, got none")
     names = states[0].keys()
     if any(state.keys() != names for state in states):
-        raise ValueError("states must hold the same tensors, got states of different networks")
+        raise ValueError("states must contain the same tensors, got states of different networks")
     result: dict[str, Any] = {}
     for name in names:
         last = states[-1][name]

@@ -22,16 +22,20 @@ from .selection import (
 )
 from .settings import Config, TaskSettings
 from .tasks import Classification, Faces, FewShotRecognition, Graph, Task
-from .tasks.classification import with_head
+from .tasks.classification import attach_head
 from .tasks.faces import split_fold
 from .weights import start_from
+
+
+# Mean and standard deviation of pixels in [0, 1] for the values of `normalize` that do not depend on the data.
+FIXED_STATISTICS = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
 
 
 class TaskData(NamedTuple):
     """The data of a task.
 
     Attributes:
-        arguments: Arguments of the task that come from the data: ``train`` and ``measured``; for some tasks, pairs or a graph.
+        arguments: Arguments of the task that come from the data: ``train``, ``measured``, and for some tasks pairs or a graph.
         classes: The number of classes to train on.
         sizes: Sizes of the input by argument of the network: ``in_channels``, ``input_size``, ``in_features``, ``vocabulary``.
         preprocessing: Converts stored samples to inputs; None if the samples are inputs.
@@ -64,15 +68,16 @@ def build_task(config: Config) -> Task:
     >>> loss.shape, list(parts)
     (torch.Size([]), ['objective'])
     """
-    started: dict[str, list[str]] = {}
+    loaded: dict[str, list[str]] = {}
 
     def load(network: nn.Module) -> None:
-        started.update(start_from(network, cast(str, config.weights)))
+        loaded.update(start_from(network, cast(str, config.weights)))
 
-    # Weights become the fixed neurons of orthogonal training, so they are loaded before their layers get a rotation.
-    early = config.weights is not None and config.orthogonal is not None
-    task = assemble_task(config, config.task, read_data(config), load=load if early else None)
-    task.started = started
+    # Orthogonal training keeps the weights as fixed neurons, so they are loaded before the layers get a rotation. In all other
+    # cases the trainer loads them.
+    loads_here = config.weights is not None and config.orthogonal is not None
+    task = assemble_task(config, config.task, read_data(config), load=load if loads_here else None)
+    task.started = loaded
     return task
 
 
@@ -106,7 +111,7 @@ def assemble_task(
     context = {
         **data.arguments,
         "preprocessing": data.preprocessing,
-        "augment": _build_augmentation(settings),
+        "augment": build_augmentation(settings),
         "sampler": None
         if settings.sampler is None
         else settings.sampler.build(labels=as_samples(data.arguments["train"]).labels),
@@ -115,18 +120,18 @@ def assemble_task(
         "workers": settings.workers or 0,
     }
     if not issubclass(cast(type, task.target), Classification):
-        return cast(Task, task.build(model=body, regularizers=_build_regularizers(settings, body), **context))
+        return cast(Task, task.build(model=body, regularizers=build_regularizers(settings, body), **context))
     dim = int(body.feature_dim) if data.sample is None else find_feature_dim(body, data.sample)  # type: ignore[arg-type]
     sizes = {"in_features": dim, "num_classes": data.classes, "feature_dim": dim}
     head = settings.head.build(**{name: sizes[name] for name in ("in_features", "num_classes")})
-    model = with_head(body, head)
+    model = attach_head(body, head)
     if settings.orthogonal is not None:
         settings.orthogonal.build(model=model, generator=torch.Generator().manual_seed(settings.seed))
     built = task.build(
         model=model,
         head=head,
         losses=[(term.weight, term.objective.build(**sizes)) for term in settings.losses],
-        regularizers=_build_regularizers(settings, model),
+        regularizers=build_regularizers(settings, model),
         project_every=settings.project_every,
         weighted_gradients=settings.weighted_gradients,
         **context,
@@ -169,8 +174,7 @@ def choose_normalizer(name: str, base: PicturePreprocessing, train: Any) -> Norm
         return cast(MeanImage, MeanImage.of(train, pixelwise=True, scale=128.0))
     if name == "deviation":
         return with_statistics(base, as_samples(train))
-    statistics = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
-    return base.with_statistics(*statistics[name])
+    return base.with_statistics(*FIXED_STATISTICS[name])
 
 
 def build_base_preprocessing(settings: TaskSettings, shape: tuple[int, ...]) -> PicturePreprocessing:
@@ -186,12 +190,14 @@ def build_base_preprocessing(settings: TaskSettings, shape: tuple[int, ...]) -> 
     )
 
 
-def _build_augmentation(settings: TaskSettings) -> Any:
+def build_augmentation(settings: TaskSettings) -> Any:
+    """Return the augmentations of the settings as one, or None if there are none."""
     steps = [step.build() for step in settings.augmentations]
     return Compose(*steps) if len(steps) > 1 else steps[0] if steps else None
 
 
-def _build_regularizers(settings: TaskSettings, model: nn.Module) -> list[nn.Module]:
+def build_regularizers(settings: TaskSettings, model: nn.Module) -> list[nn.Module]:
+    """Return the regularizers of the settings for a network."""
     regularized = getattr(model, "discriminator", model)  # a GAN regularizes its discriminator
     return [part.build(model=regularized, seed=settings.seed) for part in settings.energies]
 
@@ -213,21 +219,22 @@ def complete_backbone(backbone: Call, data: TaskData, dim: int | None, project: 
 def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
     """Return the training and the measured samples, resized according to the settings."""
     if issubclass(kind, Faces):
-        data = split_fold(read(config, None), config.task.get("fold"), config.samples.validation > 0)
-        return {**data, **{part: _resize(config, data[part]) for part in ("train", "measured")}}
+        data = split_fold(read_dataset(config, None), config.task.get("fold"), config.samples.validation > 0)
+        return {**data, **{part: _resize_to_input(config, data[part]) for part in ("train", "measured")}}
     if issubclass(kind, FewShotRecognition):
         train, measured = _split_few_shot(config)
     else:
-        whole = select_first_classes(config.samples, read(config, True))
+        whole = select_first_classes(config.samples, read_dataset(config, True))
         train, measured = hold_out(config.samples, whole, getattr(kind, "unseen", False))
-        measured = select_first_classes(config.samples, read(config, False)) if measured is None else measured
-    train = select_training_samples(config.samples, _resize(config, train))
-    return {"train": train, "measured": limit_measured_samples(config.samples, _resize(config, measured))}
+        if measured is None:
+            measured = select_first_classes(config.samples, read_dataset(config, False))
+    train = select_training_samples(config.samples, _resize_to_input(config, train))
+    return {"train": train, "measured": limit_measured_samples(config.samples, _resize_to_input(config, measured))}
 
 
 def _split_few_shot(config: Config) -> tuple[Any, Any]:
     """Split by class: use the splits of the dataset if they share no class, otherwise split by class number."""
-    whole, validates = read(config, True), config.samples.validation > 0
+    whole, validates = read_dataset(config, True), config.samples.validation > 0
     counts = [config.task.get(f"{part}_classes") for part in ("train", "validation", "test")]
     has_splits = "background" in parameters(config.data.target)
     if has_splits:
@@ -240,13 +247,13 @@ def _split_few_shot(config: Config) -> tuple[Any, Any]:
     first_test = counts[0] + counts[1]
     train = materialize(OfClasses(whole, range(counts[0])))
     if has_splits and not validates:
-        return train, read(config, False)
+        return train, read_dataset(config, False)
     measured = range(counts[0], first_test) if validates else range(first_test, sum(counts))
     return train, materialize(OfClasses(whole, measured))
 
 
-def read(config: Config, train: bool | None) -> Any:
-    """Return the training part of the dataset (True), its test part (False) or all of it (None).
+def read_dataset(config: Config, train: bool | None) -> Any:
+    """Return the training set of the dataset (True), its test set (False) or all of it (None).
 
     The last four results are cached and shared, so do not modify them.
     """
@@ -279,11 +286,12 @@ def _read_cached(key: _CacheKey, train: bool | None, roots: tuple[str, ...]) -> 
 def _read_uncached(data: Call, train: bool | None) -> Any:
     context = {} if train is None else {"train": train, "background": train}
     if train is False and not {"train", "background"} & set(parameters(data.target)):
-        raise ValueError(f"{data.name} has no test part: hold samples out with samples.validation=0.1")
+        raise ValueError(f"{data.name} has no test set: set samples.validation=0.1 to exclude samples from training")
     return data.build(**context)
 
 
-def _resize(config: Config, dataset: Any) -> Any:
+def _resize_to_input(config: Config, dataset: Any) -> Any:
+    """Return the pictures in the input size of the network. Other samples are not changed."""
     if not isinstance(dataset, InMemory) or dataset.data.ndim != 4 or dataset.data.dtype != torch.uint8:
         return dataset
     target = build_base_preprocessing(config, tuple(dataset.data.shape[1:]))

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from ..data import Augmentation, InMemory, Normalize, PicturePreprocessing
+from ..data import Augmentation, Compose, InMemory, Normalize, PicturePreprocessing
 from ..geometry import normalize
 
 
@@ -51,6 +51,30 @@ class NormalizeBatch(Augmentation):
     def __call__(self, batch: Shaped[Tensor, "b ..."], u: Float[Tensor, "b draws"]) -> Shaped[Tensor, "b ..."]:
         """Return the inputs of a batch."""
         return self.preprocessing.normalize(batch)
+
+
+def append_normalization(augment: Augmentation | None, preprocessing: Normalizer | None) -> Augmentation | None:
+    """Return an augmentation followed by the normalization of a preprocessing; None if there is neither."""
+    steps = [augment, None if preprocessing is None else NormalizeBatch(preprocessing)]
+    present = [step for step in steps if step is not None]
+    return Compose(*present) if present else None
+
+
+def normalize_to_unit(images: Tensor, preprocessing: Normalizer | None, task: str) -> Float[Tensor, "n c h w"]:
+    """Return stored images as inputs, which must lie in [0, 1] for generative tasks.
+
+    Args:
+        images: Samples as the dataset returns them.
+        preprocessing: Converts stored samples to inputs; None if the samples are inputs.
+        task: The name of the task, for the error message.
+
+    Raises:
+        ValueError: If a value lies outside of [0, 1].
+    """
+    inputs = images if preprocessing is None else preprocessing.normalize(images)
+    if float(inputs.min()) < 0 or float(inputs.max()) > 1:
+        raise ValueError(f"inputs must lie in [0, 1] for the task {task}: set normalize=unit")
+    return inputs
 
 
 class MeanImage(Normalize):

@@ -2,14 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
 
 import torch.distributed as dist
 
-from ..files import is_out_of_memory, load_tree
+from ..files import is_out_of_memory
 
-if TYPE_CHECKING:
-    from .trainer import Trainer
+# Exceptions of networks, heads, tasks and optimizers that do not fit the samples.
+MISFITS = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, AssertionError)
 
 
 class NonFiniteLossError(ValueError):
@@ -25,20 +24,6 @@ class NonFiniteLossError(ValueError):
     ...
     hypersphere.training.errors.NonFiniteLossError: the features are not finite at step 0; none was saved. Try ...
     """
-
-
-def raise_non_finite(trainer: "Trainer", reason: str) -> NoReturn:
-    """Record the event in the run folder and raise :class:`NonFiniteLossError`."""
-    last = trainer.folder.last
-    if trainer.main and trainer.folder.path.is_dir():
-        trainer.folder.event("not finite", trainer.step)
-    good = (
-        f"the last good checkpoint is {last} (of step {load_tree(last)['step']})" if last.exists() else "none was saved"
-    )
-    raise NonFiniteLossError(f"{reason}; {good}. Try a smaller optimizer.lr, clip=1, or schedule.warmup")
-
-
-MISFITS = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, AssertionError)
 
 
 @contextlib.contextmanager

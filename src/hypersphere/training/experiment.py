@@ -18,6 +18,16 @@ from .trainer import Callback, Trainer
 class Experiment(Trainer):
     """A :class:`Trainer` of the task of a config: ``Experiment(config, "runs/x").run()``.
 
+    Args:
+        config: All settings of the run.
+        folder: Folder for all files of the run.
+        callbacks: Objects that are called after steps and evaluations.
+        fresh: Delete a run that the folder contains.
+        start: Folder of another run from whose newest checkpoint this run starts, with its own settings.
+
+    Raises:
+        ValueError: If the parts do not fit together.
+
     >>> import tempfile
     >>> from hypersphere.training import Config, Experiment, call
     >>> config = Config(steps=2, backbone=call(hs.models.cnn3, table="E.3", width=0.1), threads=1, pictures=False)
@@ -69,10 +79,16 @@ class Experiment(Trainer):
         *,
         trust: bool = False,
     ) -> "Experiment":
-        """Start a new run in ``new`` from the newest checkpoint of another run, with ``key.path=value`` changed.
+        """Start a new run from the newest checkpoint of another run, which is not changed.
 
-        The other run is not changed. If the changes alter the network so that the weights do not fit, a ``ValueError`` is
-        raised.
+        Args:
+            folder: The folder of the other run.
+            new: The folder of the new run.
+            overrides: Changed settings, ``"key.path=value"``.
+            trust: Import code outside the library that the settings name.
+
+        Raises:
+            ValueError: If there is no checkpoint, or its weights do not fit the changed network.
         """
         stored = _read_config(folder, trust)
         if not RunFolder(folder).last.exists():

@@ -11,11 +11,11 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Recompute the activations of every block in the backward pass; return the number of blocks.
+    """Recompute the activations of every block in the backward pass. Return the number of blocks.
 
     A model of ``transformers`` uses its own implementation. Otherwise the blocks are the children of the
-    ``nn.Sequential`` with the most parameters, or the children of the model. Statistics of batch normalization are updated
-    once, not twice. The recomputation costs one more forward pass.
+    ``nn.Sequential`` with the most parameters, or the children of the model. The recomputation costs one more forward pass,
+    which does not update the statistics of batch normalization again.
     """
     enable = getattr(model, "gradient_checkpointing_enable", None)
     if callable(enable):
@@ -41,7 +41,7 @@ def _run_with_recomputation(block: nn.Module, forward: Callable[..., Any], *args
 
 @contextmanager
 def _freeze_running_statistics(block: nn.Module) -> Iterator[None]:
-    """Leave the running statistics of batch normalization unchanged. The batch is still normalized by its own."""
+    """Keep the running statistics of batch normalization. A batch is still normalized by its own statistics."""
     norms = [module for module in block.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     saved = [
         (norm.momentum, norm.num_batches_tracked.clone()) for norm in norms if norm.num_batches_tracked is not None

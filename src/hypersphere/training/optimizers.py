@@ -163,10 +163,13 @@ class PlateauRate(Schedule):
 
 
 def build_optimizers(settings: "Settings", model: nn.Module) -> list[Optimizer]:
-    """Return the optimizer of all parameters, and ``settings.rotations`` for the rotations of ``method="ogd"``.
+    """Return the optimizer of all parameters, and that of the rotations of ``method="ogd"`` if there are any.
 
     Weight decay applies to matrices and filters only, not to biases, learned radii and scales of normalizations. Parameters
     are grouped by weight decay and by the factor of their learning rate (``rates``, ``layer_decay``, ``scale_generators``).
+
+    Raises:
+        ValueError: If every parameter is frozen, or a pattern matches no parameter.
     """
     freeze(model, settings.freeze)
     if isinstance(settings.optimizer, Optimizer):

@@ -26,9 +26,9 @@ from .settings import Settings
 
 
 class LostProcessError(ConnectionError):
-    """Another process of the run has died, or has not answered within ``timeout`` seconds; the message says how to go on.
+    """Another process of the run died or did not answer within ``timeout`` seconds. The message says how to resume.
 
-    >>> with together(lambda: "at step 7; start it again, it goes on from step 5"):
+    >>> with explain_lost_process(lambda: "at step 7; start it again, it goes on from step 5"):
     ...     raise RuntimeError("gloo: connection closed by peer")  # what torch raises when another process dies
     Traceback (most recent call last):
     ...
@@ -36,37 +36,37 @@ class LostProcessError(ConnectionError):
     """
 
 
-def accelerator(settings: Settings, folder: pathlib.Path | None = None) -> tuple[Any, Any]:
-    """Return accelerate's accelerator for these settings, on the best available device, with its DDP options.
+def build_accelerator(settings: Settings, folder: pathlib.Path | None = None) -> tuple[Any, Any]:
+    """Return the accelerator of ``accelerate`` on the best available device, and its options for DDP.
 
     Args:
         settings: The settings of the run.
         folder: The folder in which experiment trackers may write.
 
     Raises:
-        ValueError: If fp16 is asked for on a CPU, where accelerate would silently compute in float32, or if a tracker is
+        ValueError: If the precision is fp16 on a CPU, where accelerate would silently compute in float32, or if a tracker is
             unknown or not installed.
     """
     accelerate = require("accelerate")
     _check_trackers(settings.trackers)
     if settings.precision == "fp16" and not torch.accelerator.is_available():
         raise ValueError("precision must be no or bf16 on a CPU, got 'fp16', which needs a GPU")
-    accelerate.state.AcceleratorState._reset_state()  # another run of this process may have used another precision
+    accelerate.state.AcceleratorState._reset_state()  # an earlier run of this process may have used another precision
     ddp = accelerate.utils.DistributedDataParallelKwargs(find_unused_parameters=True)
     group = accelerate.utils.InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout))
     cpu = not torch.accelerator.is_available()
-    made = accelerate.Accelerator(
+    accelerator = accelerate.Accelerator(
         mixed_precision=settings.precision,
         cpu=cpu,
         kwargs_handlers=[ddp, group],
         log_with=list(settings.trackers) or None,
         project_dir=folder,
     )
-    return made, ddp
+    return accelerator, ddp
 
 
 def _check_trackers(names: Sequence[str]) -> None:
-    """Raise ValueError if a tracker is unknown to accelerate or not installed; accelerate would only ignore it."""
+    """Raise a ``ValueError`` if a tracker is unknown or not installed. accelerate itself would ignore it silently."""
     tracking = require("accelerate.tracking")
     known = tracking.LOGGER_TYPE_TO_CLASS
     built_in, installed = {str(name) for name in tracking.LoggerType}, map(str, tracking.get_available_trackers())
@@ -79,12 +79,12 @@ def _check_trackers(names: Sequence[str]) -> None:
 
 
 def move_to_device(batch: Sequence[Tensor], device: torch.device, channels_last: bool) -> tuple[Tensor, ...]:
-    """Move a batch to the device of the run; pictures are converted to the memory layout of the convolutions."""
+    """Return a batch on the device of the run, pictures in the memory layout of the convolutions."""
     layouts = ((torch.channels_last if channels_last and x.ndim == 4 else torch.preserve_format) for x in batch)
     return tuple(x.to(device, non_blocking=True, memory_format=f) for x, f in zip(batch, layouts, strict=True))
 
 
-def any_process(accelerator: Any, flag: bool) -> bool:
+def is_any(accelerator: Any, flag: bool) -> bool:
     """Return whether the flag is set on any process of the run. All processes must call this function."""
     if accelerator.num_processes == 1:
         return flag
@@ -92,34 +92,39 @@ def any_process(accelerator: Any, flag: bool) -> bool:
 
 
 @contextlib.contextmanager
-def together(position: Callable[[], str]) -> Iterator[None]:
-    """Raise a :class:`LostProcessError` with the position of this process if an operation of several processes fails.
+def explain_lost_process(describe_position: Callable[[], str]) -> Iterator[None]:
+    """Raise a :class:`LostProcessError` if an operation of several processes fails.
 
-    A ``KeyboardInterrupt`` outside the steps, such as during the final writes, gets the same message; other errors pass.
-    ``position()`` is asked only then: at which step the run is, and from where it goes on.
+    Its message contains the step of the run. A ``KeyboardInterrupt`` outside the steps, such as during the final writes, gets
+    the same message. Other errors are not changed.
+
+    Args:
+        describe_position: Returns the step of the run and the step from which it would resume.
     """
     try:
         yield
     except KeyboardInterrupt as stop:
         if stop.args:
             raise
-        raise KeyboardInterrupt(f"stopped {position()}") from stop  # in the first or the final writes
+        raise KeyboardInterrupt(f"stopped {describe_position()}") from stop
     except RuntimeError as error:
         reason = next(iter(str(error).splitlines()), "")
-        # gloo raises plain errors, known by its name in them; the store and NCCL raise a class of their own
+        # gloo raises plain errors that contain its name. The store and NCCL raise an exception class of their own.
         if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in reason):
             raise
-        reason = re.sub(r"^\[[^]]*\] *", "", reason).split(". ")[0]  # without gloo's source line and hint
+        reason = re.sub(r"^\[[^]]*\] *", "", reason).split(". ")[0]  # remove the source line and the hint of gloo
         rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-        raise LostProcessError(f"process {rank} of {world} lost another one ({reason}) {position()}") from error
+        raise LostProcessError(
+            f"process {rank} of {world} lost another one ({reason}) {describe_position()}"
+        ) from error
 
 
-def share_buffers(module: nn.Module) -> None:
-    """Copy the buffers of the first process to all others; statistics of batch normalization differ between processes."""
+def broadcast_buffers(module: nn.Module) -> None:
+    """Copy the buffers of the first process to all others, because statistics of batch normalization differ."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
         for name, buffer in module.named_buffers():
-            if name not in left_out:
+            if name not in ignored:
                 dist.broadcast(buffer, 0)
 
 
@@ -129,10 +134,10 @@ def seed_generators(seed: int) -> None:
     np.random.seed(seed % 2**32)  # noqa: NPY002
 
 
-def random_state() -> dict[str, Any]:
+def get_random_state() -> dict[str, Any]:
     """Return the states of the global generators of torch and numpy on this process.
 
-    Python's own is left out: libraries draw from it when they are imported, so its state says nothing about a run.
+    Python's own generator is left out. Libraries draw from it when they are imported, so its state is not reproducible.
     """
     kind, keys, *counters = np.random.get_state(legacy=True)  # noqa: NPY002
     state = {
@@ -154,8 +159,8 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def signals() -> Iterator[threading.Event]:
-    """Return an event that SIGINT and SIGTERM set; a second signal has its default effect."""
+def catch_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set. A second signal has its default effect."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -187,8 +192,8 @@ def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
     energies = [m for m in task.modules() if isinstance(m, Regularizer) and m.classifier is not None and m.output > 0]
     if energies and any(head.sample is not None for head in heads):
         raise ValueError(
-            f"sample must be none for a divided head whose classes are regularized ({type(energies[0]).__name__}): the "
-            "gradient of the regularizer has all rows, that of sampled classes only a part; leave out sample= or "
+            f"sample must be none for a sharded head whose classes are regularized ({type(energies[0]).__name__}): the "
+            "gradient of the regularizer has all rows, that of sampled classes only some; leave out sample= or "
             "parallel=, or set the regularizer's output to 0"
         )
     for head in heads:
@@ -197,13 +202,13 @@ def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
 
 
 def unshard_heads(task: nn.Module) -> None:
-    """Gather sharded heads on every process, for the results of a run. All processes must call this function."""
+    """Gather sharded heads on every process before the results are written. All processes must call this function."""
     for module in task.modules():
         if isinstance(module, MarginSoftmax):
             module.unshard()
 
 
-def whole_states(task: nn.Module, states: dict[str, Any]) -> dict[str, Any]:
+def gather_states(task: nn.Module, states: dict[str, Any]) -> dict[str, Any]:
     """Return the states of a checkpoint with shards gathered, so that any number of processes can load them."""
     if not is_distributed() or not sharded_parameters(task):
         return states

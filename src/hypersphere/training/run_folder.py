@@ -24,15 +24,16 @@ from ..files import load_tree, remove_leftovers, replace_nonfinite, save_tree, w
 PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "scikit-learn", "scipy")
 MARK = "run.json"
 FORMAT = "hypersphere-run/1"
-FREE = ("timeout", "settings.timeout", "trackers", "settings.trackers")  # settings that do not change what is computed
+# Settings that may change when a run resumes, because they do not change the results.
+FREE = ("timeout", "settings.timeout", "trackers", "settings.trackers")
 
 
 class RunFolder:
-    """Paths of a run's files, and the rules of the folder.
+    """The folder of a run: its lock, its files and its checkpoints.
 
-    A folder belongs to one run: :meth:`open` refuses one that holds a run with other settings, or files of something else
-    under the names a run uses. Only one process writes at a time (a lock that ends with the process). Every file the run
-    makes is recorded in ``run.json``, and only those are ever deleted.
+    A folder belongs to one run. :meth:`open` refuses a folder that contains a run with other settings, or other files with the
+    names that a run uses. A lock, which ends with the process, lets only one process write at a time. Every file of the run is
+    recorded in ``run.json``, and only recorded files are ever deleted.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -43,7 +44,15 @@ class RunFolder:
         self.failed = False
 
     def open(self, document: Mapping[str, Any], *, fresh: bool = False) -> None:
-        """Create and lock the folder, or check that it contains a run with the same settings; ``fresh`` deletes that run."""
+        """Create and lock the folder, or check that it contains a run with the same settings.
+
+        Args:
+            document: The settings of the run.
+            fresh: Delete a run that the folder contains.
+
+        Raises:
+            ValueError: If the folder cannot be written, is locked, or contains another run or other files.
+        """
         existed = self.path.is_dir()
         self._new = [path for path in (self.path, *self.path.absolute().parents) if not path.exists()]
         try:
@@ -63,21 +72,21 @@ class RunFolder:
         write_json(self.path / "environment.json", environment())
 
     def _claim(self, document: Mapping[str, Any], existed: bool, fresh: bool) -> None:
-        """Refuse files of other origin. Nothing is deleted before everything is checked."""
-        # A kill between the first writes leaves run.json without config.json: such a folder holds nothing to lose.
-        begun = (self.path / "config.json").is_file() or bool(self.checkpoints())
-        if (self.path / MARK).is_file() and begun and not fresh:
+        """Refuse another run or other files. Files are deleted only after all checks."""
+        # A process that is killed between its first writes leaves run.json without config.json. Such a folder may be reused.
+        has_run = (self.path / "config.json").is_file() or bool(self.checkpoints())
+        if (self.path / MARK).is_file() and has_run and not fresh:
             self._compare(document)
         elif existed:
-            self._refuse_strangers()
-            self._forget()
+            self._refuse_other_files()
+            self._delete_recorded_files()
 
     def close(self) -> None:
         """Release the lock. A run that ``failed`` before its first step deletes its files."""
         if self.failed and self._new:
-            self._forget()
+            self._delete_recorded_files()
             (self.path / ".lock").unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # another program has put a file there
+            with contextlib.suppress(OSError):  # the folder contains files of another program
                 for made in self._new:
                     made.rmdir()
         if self._lock is not None:
@@ -92,20 +101,20 @@ class RunFolder:
             write_json(self.path / MARK, {"format": FORMAT, "files": [*dict.fromkeys([*known, *names])]})
 
     def checkpoint(self, state: Any, keep: int, *, replace: bool = False) -> None:
-        """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on.
+        """Write ``last.safetensors``. Older checkpoints are renamed to ``last-1.safetensors`` and so on.
 
-        At any moment at least one of them is complete.
+        At any moment at least one checkpoint is complete.
 
         Args:
             state: The state to write.
-            keep: How many checkpoints to keep.
+            keep: Number of checkpoints to keep.
             replace: Overwrite the newest checkpoint instead of keeping it.
         """
-        kept = [self.last, *(self.path / f"last-{i}.safetensors" for i in range(1, keep))]
-        self.record(*(path.name for path in kept))
-        pairs = [] if replace else list(itertools.pairwise(kept))
-        # Two names of one file are what a killed process left while it renamed from the oldest on: what is older than these
-        # was renamed already, and once more would lose a checkpoint.
+        paths = [self.last, *(self.path / f"last-{i}.safetensors" for i in range(1, keep))]
+        self.record(*(path.name for path in paths))
+        pairs = [] if replace else list(itertools.pairwise(paths))
+        # Files are renamed from the oldest to the newest. A process that is killed in between leaves two names of one file.
+        # Everything older was renamed already, and renaming it again would lose a checkpoint.
         done = next((i for i, (newer, older) in enumerate(pairs) if _are_same_file(newer, older)), len(pairs))
         for newer, older in reversed(pairs[:done]):
             if newer.exists():
@@ -127,16 +136,16 @@ class RunFolder:
                     step = load_tree(other)["step"]
                 except ValueError:
                     continue
-                hint = f"{other.name} of step {step} is whole: move it to {self.last.name} to go on from there"
+                hint = f"{other.name} of step {step} is complete: move it to {self.last.name} to continue from there"
                 raise ValueError(f"{error}; {hint}") from error
             raise
 
     def event(self, what: str, step: int) -> None:
-        """Append a line to ``events.jsonl``: the time when the run started, resumed or ended, which the log does not contain."""
+        """Append an event with its time to ``events.jsonl``. The log contains no times."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         with open(self.path / "events.jsonl", "a+b") as file:
             if file.tell() and not _ends_with_newline(file):
-                file.write(b"\n")  # the last line was cut off; what follows must not become a part of it
+                file.write(b"\n")  # the last line was cut off, so the new event must start on a new line
             file.write((json.dumps({"event": what, "step": step, "time": now}) + "\n").encode())
 
     def seconds(self) -> float:
@@ -144,7 +153,7 @@ class RunFolder:
         path = self.path / "events.jsonl"
         rows, times = [], []
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a kill or a full disk cut off
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # a kill or a full disk may cut a line off
                 row = json.loads(line)
                 times.append(datetime.datetime.fromisoformat(row["time"]).timestamp())
                 rows.append({"event": str(row["event"])})
@@ -167,7 +176,7 @@ class RunFolder:
                 f"{self.path} holds a run with other settings ({changed}): choose another folder, or start it afresh"
             )
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_other_files(self) -> None:
         names = ("config.json", "log.jsonl", "metrics.json", "README.md")
         owned = _read_mark(self.path)
         found = [p.name for p in self.path.iterdir() if p.name in names or p.suffix == ".safetensors"]
@@ -177,8 +186,7 @@ class RunFolder:
                 f"{self.path} holds files of something else ({', '.join(sorted(found))}): choose an empty folder"
             )
 
-    def _forget(self) -> None:
-        """Delete the files that the run recorded, and nothing else."""
+    def _delete_recorded_files(self) -> None:
         root = self.path.resolve()
         for name in _read_mark(self.path):
             file = (self.path / name).resolve()
@@ -193,7 +201,7 @@ class RunFolder:
             import fcntl
         except ImportError:  # a system without this kind of lock
             return
-        file = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run
+        file = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - open until the run ends
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -229,7 +237,7 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "packages": {package: _version(package) for package in PACKAGES},
+        "packages": {package: _get_version(package) for package in PACKAGES},
     }
 
 
@@ -247,12 +255,12 @@ def stored_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def normalize_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document as a flat dictionary in the types of JSON, without the keys that may change when a run resumes."""
+    """Return a document as a flat dictionary of JSON values, without the keys that may change when a run resumes."""
     return {key: value for key, value in flatten(json.loads(json.dumps(document))).items() if key not in FREE}
 
 
 def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Describe the settings that differ; an empty text if none does."""
+    """Describe the settings that differ. The text is empty if none differs."""
     changed = [key for key in {**there, **here} if repr(there.get(key)) != repr(here.get(key))]
     return "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
 
@@ -267,11 +275,11 @@ def _read_mark(folder: pathlib.Path) -> list[str]:
 
 
 def _are_same_file(first: pathlib.Path, second: pathlib.Path) -> bool:
-    """Return whether two paths are links to one file, or a copy that keeps the time of the other."""
+    """Return whether two paths are links to one file, or one is a copy of the other with the same time."""
     if not (first.exists() and second.exists()):
         return False
-    one, other = first.stat(), second.stat()
-    return os.path.samestat(one, other) or (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    a, b = first.stat(), second.stat()
+    return os.path.samestat(a, b) or (a.st_size, a.st_mtime_ns) == (b.st_size, b.st_mtime_ns)
 
 
 def _replace_by_link(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -282,12 +290,11 @@ def _replace_by_link(source: pathlib.Path, target: pathlib.Path) -> None:
     except OSError:  # a file system without links
         shutil.copy2(source, temporary)
     os.replace(temporary, target)
-    temporary.unlink(
-        missing_ok=True
-    )  # renaming does nothing where both are the same file, as after a kill between two links
+    # After a kill between two links both names are the same file. Renaming then does nothing, and the temporary name remains.
+    temporary.unlink(missing_ok=True)
 
 
-def _version(package: str) -> str | None:
+def _get_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -297,17 +304,25 @@ def _version(package: str) -> str | None:
 class RunLog:
     """``log.jsonl`` in a folder, and a TensorBoard file if TensorBoard is installed.
 
-    Rows hold the step and what was measured, never the time, so two runs that compute the same have the same log. ``size`` is its
-    length in bytes; opening it with a ``size`` cuts off what was written after that, which a resumed run writes again.
+    Rows contain the step and the measures, never the time, so two runs with equal results have equal logs.
+
+    Args:
+        folder: The folder of the run.
+        size: Length of the log in bytes at the checkpoint from which the run resumes. Later rows are cut off, because the
+            resumed run writes them again.
+        step: The step from which the run resumes.
+
+    Raises:
+        ValueError: If the log is shorter than ``size``.
     """
 
     def __init__(self, folder: str | os.PathLike[str], size: int = 0, step: int = 0):
         self.path = pathlib.Path(folder) / "log.jsonl"
         if size and not (self.path.exists() and self.path.stat().st_size >= size):
             raise ValueError(f"{self.path} is shorter than its checkpoint says ({size} bytes): it was changed by hand")
-        self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the run
+        self._file = open(self.path, "ab")  # noqa: SIM115 - open until the run ends
         self._file.truncate(size)
-        self._board = _board(folder, step)
+        self._board = _open_board(folder, step)
 
     @property
     def size(self) -> int:
@@ -326,7 +341,7 @@ class RunLog:
                     self._board.add_scalar(key, value, row["step"])
 
     def boards(self) -> list[str]:
-        """Return the names of TensorBoard's files in the folder."""
+        """Return the names of TensorBoard files in the folder."""
         return sorted(path.name for path in self.path.parent.glob("events.out.tfevents.*"))
 
     def close(self) -> None:
@@ -337,7 +352,7 @@ class RunLog:
 
 
 def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the rows of a run without an incomplete last line (of a killed run, or of one that is writing).
+    """Return the rows of the log of a run. An incomplete last line, of a killed or running process, is left out.
 
     >>> import tempfile
     >>> from hypersphere.training import read_log
@@ -350,9 +365,9 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] if path.exists() else []
 
 
-def _board(folder: str | os.PathLike[str], step: int) -> Any:
+def _open_board(folder: str | os.PathLike[str], step: int) -> Any:
     try:
         require("tensorboard")
-    except ImportError:  # an optional copy of the log, so its absence is no error
+    except ImportError:  # TensorBoard is optional
         return None
     return require("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=step + 1 if step else None)

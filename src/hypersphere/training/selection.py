@@ -1,4 +1,4 @@
-"""Selection of training and measured samples: subsets, held-out samples or classes, class imbalance."""
+"""Selection of training and measured samples: subsets, validation samples or classes, class imbalance."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -19,12 +19,12 @@ class Selection:
     """Parts of a dataset.
 
     Args:
-        classes: number of classes to use, the first ones.
+        classes: use only this number of classes, the first ones.
         per_class: largest number of training samples per class.
-        imbalance: a subset that leaves some classes fewer samples, such as ImbalancedSingle (5.5.1 of Liu, 2020).
-        rotations: every class turned by 90, 180 and 270 degrees is three more classes.
-        validation: this part of the training set, or of its classes where unseen classes are measured, is held out and
-            measured instead of the test set.
+        imbalance: a subset with fewer samples of some classes, such as ImbalancedSingle (5.5.1 of Liu, 2020).
+        rotations: add three classes per class: its samples rotated by 90, 180 and 270 degrees.
+        validation: share of the training set that is measured instead of the test set and is not trained on. Tasks that
+            measure unseen classes exclude this share of the classes.
         measured: largest number of measured samples, drawn at random, the same for every run.
 
     >>> from hypersphere.training import Config, Selection, build_task, call
@@ -60,26 +60,26 @@ def select_first_classes(selection: Selection, dataset: Any) -> Any:
 
 
 def hold_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[Any, Any]:
-    """Return ``(training, validation)``, split at random by samples or by classes; the same split for every seed of a run.
+    """Return training and validation samples, split at random by samples or by classes.
 
-    The second is None if nothing is held out.
+    The split is the same for every seed of a run. The validation samples are None if ``selection.validation`` is 0.
     """
     if selection.validation == 0:
         return train, None
     if by_class:
-        kept, held = identity_split(train.labels, [1 - selection.validation, selection.validation])
-        parts = [OfClasses(train, train.labels[part].unique().tolist()) for part in (kept, held)]
-        return materialize(parts[0]), materialize(parts[1])
+        parts = identity_split(train.labels, [1 - selection.validation, selection.validation])
+        subsets = [OfClasses(train, train.labels[part].unique().tolist()) for part in parts]
+        return materialize(subsets[0]), materialize(subsets[1])
     order = Stream(0, SPLIT).permutation(len(train))
     count = round(selection.validation * len(train))
-    kept, held = order[count:].sort().values, order[:count].sort().values
-    return materialize(Subset(train, kept)), materialize(Subset(train, held))
+    training, validation = order[count:].sort().values, order[:count].sort().values
+    return materialize(Subset(train, training)), materialize(Subset(train, validation))
 
 
 def select_training_samples(selection: Selection, dataset: Any) -> Any:
-    """Return the training samples after limiting samples per class, imbalance, and rotated classes, in this order."""
+    """Return the training samples after the limit per class, the imbalance and the rotations, in this order."""
     if selection.per_class is not None:
-        dataset = materialize(Subset(dataset, _first_of_each(dataset.labels, selection.per_class)))
+        dataset = materialize(Subset(dataset, _find_first_per_class(dataset.labels, selection.per_class)))
     if selection.imbalance is not None:
         dataset = materialize(selection.imbalance.build(dataset=dataset))
     return Rotations(dataset) if selection.rotations else dataset
@@ -101,7 +101,7 @@ def materialize(subset: Any) -> Any:
     return InMemory(data, labels, subset.classes)
 
 
-def _first_of_each(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "_"]:
+def _find_first_per_class(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "_"]:
     order = torch.argsort(labels, stable=True)
     starts = torch.cumsum(torch.bincount(labels), 0) - torch.bincount(labels)
     rank = torch.arange(len(labels)) - starts[labels[order]]

@@ -1,8 +1,8 @@
 """The settings of a run as one tree of plain values and constructor calls, changed by ``key.path=value``.
 
-:class:`Settings` says how the trainer trains, :class:`TaskSettings` adds the network, its losses and its inputs. A recipe
-returns a :class:`Config`, which adds a dataset by name; ``fit`` uses :class:`~hypersphere.training.FitSettings`, which adds
-the choice of identities. :func:`~hypersphere.training.build_task` builds the task of both.
+:class:`Settings` are those of the trainer. :class:`TaskSettings` adds the network, its losses and its inputs. A recipe returns
+a :class:`Config`, which adds a task and a dataset; ``fit`` uses :class:`~hypersphere.training.FitSettings`, which adds the
+choice of identities.
 """
 
 import functools
@@ -36,7 +36,7 @@ OptimizerCall = Annotated[
 ]
 ScheduleCall = Annotated[Call, Kind(Schedule, ("hypersphere.training",))]
 
-# Arguments that the builder gives when it makes the call of a slot.
+# Arguments that `assemble_task` passes when it builds the task, the backbone or the head. Settings cannot set them.
 OF_TASK = (
     *("model", "head", "train", "measured", "losses", "regularizers", "batch_size", "augment", "preprocessing", "seed"),
     *("sampler", "workers", "frozen", "head_first", "facts", "mirror"),
@@ -53,17 +53,18 @@ LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives", "hypersphe
 
 @runtime_checkable
 class ModelRegularizer(Protocol):
-    """The type of the regularizers of a network: the losses by name, added to that of the task."""
+    """A regularizer of a network, whose terms are added to the loss of the task."""
 
     def terms(self, labels: Tensor | None = None) -> Mapping[str, Tensor]:
-        """Return the weighted terms."""
+        """Return the weighted terms by name."""
 
 
 EnergyCall = Annotated[
     Call,
     Kind(ModelRegularizer, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model", given=("model", "seed")),
 ]
-# What prepares a plain network must be told its output layer; what changes a prepared one, such as merge, need not know it.
+# Only functions with an argument `classifier` are accepted. They prepare a plain network and must know its output layer. Functions
+# that change a prepared network, such as merge, do not have this argument.
 OrthogonalCall = Annotated[
     Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "classifier", ("model", "generator"))
 ]
@@ -72,7 +73,7 @@ AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
 Self = TypeVar("Self", bound="Settings")
 
 
-# Keys of other tools, and what to write here.
+# Hints for keys that other tools use.
 _DEVICE = "the device is chosen automatically: a GPU if there is one; hide it with CUDA_VISIBLE_DEVICES= to use the CPU"
 HINTS = {
     **dict.fromkeys(("batch", "batchsize", "bs"), "write batch_size=…"),
@@ -99,31 +100,32 @@ class Settings:
         steps: optimizer steps.
         seed: seed of initial weights, batches, augmentation and sampling.
         evaluate_every, log_every, checkpoint_every: steps between evaluations, rows of the log, checkpoints.
-        keep: number of checkpoints to keep, the newest first.
-        monitor: metric whose largest value marks the best checkpoint; ``-name`` for the smallest.
-        patience: evaluations without a new best after which training stops early; none never stops.
+        keep: number of newest checkpoints to keep.
+        monitor: metric whose largest value marks the best checkpoint; ``-name`` for the smallest value.
+        patience: number of evaluations without a new best after which training stops early; none never stops.
         keep_best: end with the weights of the best evaluation instead of the last ones.
         precision: arithmetic of the network: no (float32), bf16 or fp16.
         accumulate: number of batches whose gradients are added before a step.
         clip: largest norm of the gradient.
         ema: decay of an exponential moving average of the weights, which is evaluated and saved.
-        average: number of last checkpoints whose weights are averaged at the end.
+        average: number of newest checkpoints whose weights are averaged at the end.
         compile: compile the network with torch.compile.
         gradient_checkpointing: recompute blocks in the backward pass instead of storing their activations.
         channels_last: memory layout with the channels last, faster for most convolutions.
         threads: CPU threads; 0 keeps torch's choice. Runs with the same number are equal bit for bit.
         energy_s, energy_half_space: exponent s and space of the energies that are logged for each layer.
-        timeout: seconds to wait for other processes; longer than anything that one process does alone.
+        timeout: seconds to wait for other processes; must be longer than any work that one process does alone.
         pictures: draw charts and write the samples of the report page at the end.
-        trackers: also send every row of the log to these experiment trackers of accelerate, such as wandb or mlflow.
-        optimizer: optimizer of all parameters except rotations; it receives the groups of parameters.
+        trackers: experiment trackers of accelerate, such as wandb or mlflow, that receive every row of the log.
+        optimizer: optimizer of all parameters except rotations.
         rotations: optimizer of rotations on the orthogonal group (method ogd).
         schedule: the learning rate over time.
         freeze: names or patterns of parameters to keep fixed.
         rates: factors of the learning rate by pattern of parameter names; the last matching pattern is used.
         layer_decay: factor of the learning rate from each block to the block before it, below 1 for fine-tuning.
-        scale_generators: divide the rate of rotations of fine-tuning by √(entries of a generator), for any block size.
-        weights: initial weights: a run, a safetensors file, or a state_dict without code.
+        scale_generators: divide the learning rate of rotations in fine-tuning by √(entries of a generator), so that one rate
+            suits every block size.
+        weights: initial weights: a run folder, a safetensors file, or a state_dict that contains no code.
 
     >>> Settings(steps=200, seed=1, optimizer=call(torch.optim.Adam, lr=1e-3)).steps
     200
@@ -190,7 +192,7 @@ class Settings:
             raise ValueError(f"clip must be a number > 0 or none, got {self.clip!r}")
         for name in ("ema", "layer_decay"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < (1 if name == "ema" else 1 + 1e-12):
+            if value is not None and not (0 < value < 1 or (name == "layer_decay" and value == 1)):
                 raise ValueError(f"{name} must lie in (0, 1) or be none, got {value!r}")
         if self.precision not in ("no", "bf16", "fp16"):
             raise ValueError(f"precision must be no, bf16 or fp16, got {self.precision!r}")
@@ -243,21 +245,21 @@ class TaskSettings(Settings):
     Args:
         size: height and width of the network's input, or one number for both; none keeps the size of the data.
         channels: 1 for gray, 3 for color; none keeps those of the data.
-        crop: size of the central square to cut out before resizing, or "square" for the largest one.
+        crop: side of the central square to cut out before resizing, or "square" for the largest one.
         resize: "stretch" to the size, "cover" it and cut off the rest, or "contain" the whole picture with borders.
-        normalize: scaling of pixels. none keeps 0 … 255; unit gives 0 … 1; deviation subtracts the mean of each channel and
-            divides by its standard deviation; pixel_mean subtracts the mean image and divides by 128; faces is
+        normalize: scaling of pixels. none keeps 0 … 255; unit scales to 0 … 1; deviation subtracts the mean of each channel and
+            divides by its standard deviation; pixel_mean subtracts the mean image and divides by 128; faces computes
             (x − 127.5)/128.
-        mirror: append the features of the mirror image, in measuring and serving.
-        augment: random changes of training batches, one after the other.
+        mirror: append the features of the mirror image, in evaluation and in the embedder file.
+        augment: random changes of training batches, applied in order.
         batch_size: samples per batch, of all processes together.
         sampler: another order of the training samples, such as ClassBalancedSampler for P classes with K samples each.
-        workers: threads that read batches ahead of the step.
+        workers: threads that read the next batches during a step.
         backbone: the network up to its features.
         head: the classifier and its loss.
         losses: further objectives of features and labels.
         energy: regularizers of the neurons, such as MHE, CoMHE or an orthogonality penalty.
-        orthogonal: train hidden neurons as rotations of fixed ones, or in another form.
+        orthogonal: train hidden neurons as rotations of fixed neurons, or in another orthogonal parametrization.
         project_every: steps between weight projections of operators; 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight.
 
@@ -326,8 +328,8 @@ class Config(TaskSettings):
     Args:
         name: the name of the run.
         task: the task: what is learned and how it is measured.
-        data: the dataset. Its training part is trained on and, if no samples are held out, its test part is measured.
-        samples: the samples of it that are used.
+        data: the dataset. Its test set is measured, or validation samples if ``samples.validation`` is set.
+        samples: selection of its samples.
 
     >>> from hypersphere.training import Config, call
     >>> config = Config(steps=200, head=call(hs.objectives.ArcFace, m=0.3), energy=call(hs.energy.MHE))
@@ -399,12 +401,12 @@ def _check(settings: Settings, name: str, least: int, most: int | None = None) -
         or isinstance(value, bool)
         or not least <= value <= (2**53 - 1 if most is None else most)
     ):
-        wanted = f"be an integer ≥ {least}" if most is None else f"lie in {least} … {most}"
-        raise ValueError(f"{name} must {wanted}, got {value!r}")
+        accepted = f"be an integer ≥ {least}" if most is None else f"lie in {least} … {most}"
+        raise ValueError(f"{name} must {accepted}, got {value!r}")
 
 
 def _check_rates(optimizer: Call) -> None:
-    """Check ranges that torch's optimizers do not check, because NaN passes their comparisons."""
+    """Check numbers that torch does not check: NaN passes the comparisons in its optimizers."""
     for name in ("lr", "momentum", "weight_decay", "dampening", "eps", "alpha", "rho"):
         value = optimizer.arguments.get(name)
         if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):

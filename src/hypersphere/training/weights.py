@@ -1,4 +1,4 @@
-"""Initial weights: from a run, a safetensors file, or a state_dict that torch can load without running code."""
+"""Initial weights from a run, a safetensors file, or a state_dict that torch can load without running code."""
 
 import os
 import pathlib
@@ -47,10 +47,17 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Copy the tensors that fit by name and shape into a model; return the names ``loaded``, ``missing``, ``unused`` and ``misshapen``.
+    """Copy the tensors that fit by name and shape into a model.
 
-    Prefixes of wrappers, such as a projection or another trainer's module, are ignored. A classifier for
-    other classes has another shape; it is not copied and is listed under ``misshapen``.
+    Prefixes of wrappers, such as a projection or the module of another trainer, are ignored.
+
+    Args:
+        model: The network.
+        path: A run folder, a ``.safetensors`` file, or a ``.pt``/``.pth`` state_dict.
+
+    Returns:
+        Names of tensors: ``loaded``; ``missing`` in the file; ``unused``, only in the file; ``misshapen``, of another shape,
+        such as a classifier for other classes.
 
     Raises:
         ValueError: If nothing fits.
@@ -64,7 +71,7 @@ def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list
     """
     found = load_weights(path)
     own = model.state_dict()
-    pairs = _pairs(list(own), list(found))
+    pairs = _match_names(list(own), list(found))
     report: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "misshapen": []}
     for name, tensor in own.items():
         if name not in pairs:
@@ -84,23 +91,23 @@ def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list
     return report
 
 
-def _pairs(own: list[str], found: list[str]) -> dict[str, str]:
-    """Return the name in the file for each name in the model: the same one, or the only one equal without prefixes."""
+def _match_names(own: list[str], found: list[str]) -> dict[str, str]:
+    """Return the name in the file for each name in the model: the same name, or the only one that is equal without prefixes."""
     pairs = {name: name for name in own if name in found}
-    left, free = ([n for n in names if n not in pairs] for names in (own, found))
-    unique = {inner: name for inner, name in _by_inner(free).items() if name is not None}
-    for inner, name in _by_inner(left).items():
-        if name is not None and inner in unique:
-            pairs[name] = unique[inner]
+    own_unmatched, found_unmatched = ([name for name in names if name not in pairs] for names in (own, found))
+    found_by_inner = _index_without_prefixes(found_unmatched)
+    for inner, name in _index_without_prefixes(own_unmatched).items():
+        if inner in found_by_inner:
+            pairs[name] = found_by_inner[inner]
     return pairs
 
 
-def _by_inner(names: list[str]) -> dict[str, str | None]:
-    """Return names by their form without prefixes; None if several are equal."""
-    result: dict[str, str | None] = {}
+def _index_without_prefixes(names: list[str]) -> dict[str, str]:
+    """Return names by their form without prefixes. Names that are equal without prefixes are left out."""
+    groups: dict[str, list[str]] = {}
     for name in names:
         inner = name
-        while wrapper := next((one for one in WRAPPERS if inner.startswith(one)), None):
+        while wrapper := next((prefix for prefix in WRAPPERS if inner.startswith(prefix)), None):
             inner = inner.removeprefix(wrapper)
-        result[inner] = None if inner in result else name
-    return result
+        groups.setdefault(inner, []).append(name)
+    return {inner: group[0] for inner, group in groups.items() if len(group) == 1}

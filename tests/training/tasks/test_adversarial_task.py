@@ -63,7 +63,7 @@ def test_attacks_do_harm():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"normalize": "pixel_mean"}, "preprocessing must have a mean and deviation of channels"),
+        ({"normalize": "pixel_mean"}, "preprocessing must have a mean and deviation per channel"),
         ({"task.epsilon": 0.0}, r"epsilon and step must lie in \(0, 1\], attacked in \[0, 1\], got 0.0"),
         ({"task.iterations": 0}, "iterations and attacked_images must be ≥ 1, got 0"),
     ],
@@ -87,7 +87,7 @@ def test_the_normalization_is_part_of_the_attacked_network(tmp_path):
     model = task.model.double()
     (gradient,) = torch.autograd.grad(F.cross_entropy(model(centered(pixels)), labels), pixels)
     expected = (images.double() + 0.1 * gradient.sign()).clamp(0, 1)
-    attacked = fgsm(task.attacked_network(), images.double(), labels, 0.1)
+    attacked = fgsm(task.build_pixel_network(), images.double(), labels, 0.1)
     assert ((attacked - expected).abs() < 1e-9).double().mean() > 0.999  # a gradient that rounds to 0 has no sign
     loss = 0.5 * F.cross_entropy(model(centered(images.double())), labels)
     loss = loss + 0.5 * F.cross_entropy(model(centered(attacked)), labels)
@@ -114,7 +114,7 @@ def test_black_box_attacks_use_the_gradient_of_another_run(tmp_path):
     images = raw.float() / 255
     with torch.no_grad():
         own = lambda x: task.model((255 * x - 127.5) / 128).argmax(1)
-        changed = fgsm(other.task.attacked_network().eval(), images, labels, 0.2)
+        changed = fgsm(other.task.build_pixel_network().eval(), images, labels, 0.2)
         assert found["black_box_fgsm_accuracy"] == pytest.approx(100 * (own(changed) == labels).double().mean().item())
     assert 0 <= found["black_box_bim_accuracy"] <= 100
     assert not any("surrogate" in name for name in task.state_dict())

@@ -11,7 +11,7 @@ from hypersphere.energy import MHE, CoMHE
 from hypersphere.objectives import Annealing, ArcFace, ASoftmax, CenterLoss, Softmax
 from hypersphere.orthogonal import OrthogonalityPenalty, overparameterize
 from hypersphere.training import Adversarial, Classification, Config, Faces, FewShotRecognition, Graph, OpenSet, Term
-from hypersphere.training.tasks.classification import Headed, TaskOptions, with_head
+from hypersphere.training.tasks.classification import Headed, TaskOptions, attach_head
 from tests.training.contracts import TaskContract
 from tests.training.own import Net, Squares, Tokens
 
@@ -113,7 +113,7 @@ def test_features_of_a_whole_dataset_keep_no_graph():
 def test_any_module_gets_a_head_beside_it():
     head = ArcFace(6, 5)
     for body in (Net(), Tokens()):
-        net = with_head(body, head)
+        net = attach_head(body, head)
         assert isinstance(net, Headed)
         assert net.features(torch.rand(2, 3, 12, 12)).shape == (2, 6)
         assert net(torch.rand(2, 3, 12, 12)).shape == (2, 5)
@@ -123,7 +123,7 @@ def test_any_module_gets_a_head_beside_it():
 def test_a_network_of_the_library_has_a_place_for_it():
     model = models.mlp(None, in_features=4)
     head = nn.Linear(model.feature_dim, 3)
-    assert with_head(model, head) is model
+    assert attach_head(model, head) is model
     assert model.classifier is head
 
 

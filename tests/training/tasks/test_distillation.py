@@ -163,12 +163,12 @@ def test_statistics_may_differ_by_rounding():
 @pytest.mark.parametrize(
     ("options", "dims", "message"),
     [
-        ({"turns": 3}, 6, r"turns must be 1, 2, or 4 where images are square, got 3 for images of \(8, 8\)"),
+        ({"turns": 3}, 6, r"turns must be 1, 2, or, for square images, 4, got 3 for images of \(8, 8\)"),
         ({"turns": 4}, 6, "the features must have 4 × 6 dimensions, those of the teacher in each turn, got 6"),
         (
             {"preprocessing": PicturePreprocessing(size=(8, 8), channels=1, mean=0.5, std=1.0)},
             6,
-            "images must be prepared as the teacher's, got mean 0.5 where the teacher has 0.0",
+            "the preprocessing must equal the teacher's, got mean 0.5 instead of 0.0",
         ),
         ({"shrink": 0.0}, 6, "shrink must be > 0, got 0.0"),
     ],
@@ -184,9 +184,11 @@ def test_refuses_a_teacher_that_is_not_there_and_samples_that_are_no_images(tmp_
     with pytest.raises(ValueError, match=r"there is no file .*embedder\.safetensors"):
         Distillation(student(6), call(Softmax), data, data, teacher=str(tmp_path))
     rows = InMemory(torch.rand(6, 4), torch.arange(6) % 2, "ab")
-    with pytest.raises(ValueError, match="a teacher needs images that are prepared as its own; here inputs of shape"):
+    with pytest.raises(
+        ValueError, match="a teacher needs images with the same preprocessing as its own; here inputs of shape"
+    ):
         Distillation(torch.nn.Linear(4, 6), call(Softmax), rows, rows, teacher=linear(6))
-    with pytest.raises(ValueError, match="images must be prepared as the teacher's, got size"):
+    with pytest.raises(ValueError, match="the preprocessing must equal the teacher's, got size"):
         build_task(replace(STUDENT, {"task.teacher": str(_saved(linear(8), tmp_path))}, size=32))
 
 

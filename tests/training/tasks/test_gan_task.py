@@ -87,8 +87,10 @@ def test_the_wasserstein_objective_and_clipping():
     real, made = torch.rand(4, 1, 8, 8), torch.rand(4, 1, 8, 8)
     scores = task.model.discriminator(torch.cat([real, made]))[:, 0].tolist()
     difference = (sum(scores[4:]) - sum(scores[:4])) / 4
-    assert task.discriminator_loss(real, made).item() == pytest.approx(difference, abs=1e-6)
-    assert task.generator_loss(task.model.discriminator(made)).item() == pytest.approx(-sum(scores[4:]) / 4, abs=1e-6)
+    assert task.compute_discriminator_loss(real, made).item() == pytest.approx(difference, abs=1e-6)
+    assert task.compute_generator_loss(task.model.discriminator(made)).item() == pytest.approx(
+        -sum(scores[4:]) / 4, abs=1e-6
+    )
     task.advance(1)
     largest = max(p.abs().max().item() for p in task.model.discriminator.parameters())
     assert largest == pytest.approx(0.02)
@@ -182,12 +184,12 @@ def test_the_distance_is_zero_for_the_images_themselves(monkeypatch):
 def test_shares_of_latent_vectors_are_those_of_one_process():
     task = build_task(CONFIG)
     torch.manual_seed(0)
-    whole = task.latent(6)
+    whole = task.draw_latent(6)
     parts = []
     for rank in range(2):
         task.loader._rank, task.loader._world_size = rank, 2
         torch.manual_seed(0)
-        parts.append(task.latent(3))
+        parts.append(task.draw_latent(3))
     assert torch.equal(torch.stack(parts, 1).flatten(0, 1), whole)
 
 
@@ -200,7 +202,7 @@ def test_shares_of_latent_vectors_are_those_of_one_process():
         ),
         ({"task.clip": 0.0}, "clip must be a number > 0 or none, got 0.0"),
         ({"task.gradient_penalty": -1.0}, "gradient_penalty must be a finite number ≥ 0, got -1.0"),
-        ({"backbone.weight_norm": True, "backbone.spectral_norm": True}, "both replace the length of the weights"),
+        ({"backbone.weight_norm": True, "backbone.spectral_norm": True}, "both set the length of the weights"),
         ({"task.turns": 0}, "turns, samples and components must be integers ≥ 1, got 0"),
     ],
 )

@@ -65,7 +65,7 @@ def test_the_loss_is_the_squared_error_of_the_velocity():
     t = torch.rand(5)
     x, velocity = models.geodesic_velocity(start, end, t)
     expected = sum((task.model(x, t) - velocity)[i].square().sum().item() for i in range(5)) / 5
-    assert task.matching_loss(start, end, t).item() == pytest.approx(expected, rel=1e-5)
+    assert task.compute_matching_loss(start, end, t).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_pictures_of_points_and_images(tmp_path):

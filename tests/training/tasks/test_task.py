@@ -13,7 +13,7 @@ from hypersphere.models import ConvNet
 from hypersphere.models.blocks import Conv
 from hypersphere.objectives import ArcFace
 from hypersphere.training import Classification, Settings, Task
-from hypersphere.training.tasks.task import annealing_value, draw, feature_measures, layer_energies
+from hypersphere.training.tasks.task import compute_layer_energies, draw, get_annealing_value, measure_features
 from hypersphere.training.trainer import describe
 from tests.training.own import Net, Squares
 
@@ -36,7 +36,7 @@ class Minimal(Task):
 def test_a_task_needs_a_loss_and_a_measure_only(tmp_path):
     task = Minimal()
     assert task(0, torch.ones(3, 2), torch.ones(3, 1))[0].isfinite()
-    assert task.keep(tmp_path, {}) == "this task has no features to embed by"
+    assert task.keep(tmp_path, {}) == "this task has no features that an embedder could return"
     assert task.summary() == {}
     assert task.device.type == "cpu"
     task.pictures(tmp_path)
@@ -67,7 +67,7 @@ def test_draws_a_file_and_leaves_nothing_open(dim: int, tmp_path: pathlib.Path) 
 
 def test_energies_of_layers_and_of_the_classes() -> None:
     net = ConvNet([Conv(4), Conv(1)], 3, input_size=4, fc=[2], classifier=hs.SphereFace)
-    energies = layer_energies(net)
+    energies = compute_layer_energies(net)
     head = net.classifier.weight
     unit = head / head.norm(dim=1, keepdim=True)
     pairs = [(unit[i] - unit[j]).square().sum().reciprocal().item() for i in range(3) for j in range(3) if i != j]
@@ -78,7 +78,7 @@ def test_energies_of_layers_and_of_the_classes() -> None:
 
 def test_angles_of_orthogonal_classes() -> None:
     features = torch.tensor([[2.0, 0.0], [4.0, 0.0], [0.0, 2.0], [0.0, 4.0]])
-    values = feature_measures(features, torch.tensor([0, 0, 1, 1]))
+    values = measure_features(features, torch.tensor([0, 0, 1, 1]))
     assert values["intra_angle"] == pytest.approx(0, abs=1e-3)
     assert values["inter_angle"] == pytest.approx(math.pi / 2, abs=1e-6)
     assert values["nearest_angle"] == pytest.approx(math.pi / 2, abs=1e-6)
@@ -87,8 +87,8 @@ def test_angles_of_orthogonal_classes() -> None:
 
 
 def test_one_dimension_or_one_class_has_no_angles() -> None:
-    assert feature_measures(torch.ones(4, 1), torch.tensor([0, 0, 1, 1])).keys() == {"feature_norm", "feature_norm_std"}
-    assert feature_measures(torch.ones(4, 2), torch.zeros(4, dtype=torch.long)).keys() == {
+    assert measure_features(torch.ones(4, 1), torch.tensor([0, 0, 1, 1])).keys() == {"feature_norm", "feature_norm_std"}
+    assert measure_features(torch.ones(4, 2), torch.zeros(4, dtype=torch.long)).keys() == {
         "feature_norm",
         "feature_norm_std",
     }
@@ -97,5 +97,5 @@ def test_one_dimension_or_one_class_has_no_angles() -> None:
 def test_lambda_is_the_heads_own() -> None:
     head = hs.SphereFace(2, 3, annealing=hs.Annealing(start=10, floor=1, rate=1, power=1))
     head.step()
-    assert annealing_value(head) == {"lambda": 5.0}
-    assert annealing_value(hs.Softmax(2, 3)) == {}
+    assert get_annealing_value(head) == {"lambda": 5.0}
+    assert get_annealing_value(hs.Softmax(2, 3)) == {}

@@ -11,28 +11,28 @@ from typing_extensions import Unpack
 from ...config import Call
 from ...data import PicturePreprocessing
 from ...evaluation import adversarial_loss, bim, fgsm, pgd
-from ...evaluation.attacks import predictions
+from ...evaluation.attacks import predict_classes
 from ..run_folder import stored_document
 from ..weights import start_from
 from .classification import Classification, TaskOptions
 
 
 class Adversarial(Classification):
-    """Classification with a loss that is half that of the images and half that of their FGSM examples, measured under attack.
+    """Classification whose loss is the mean over images and their FGSM examples, with accuracies under attack.
 
-    Attacks change pixels in [0, 1], so ε and the bounds are in units of pixels. The normalization of the inputs is part of the
-    attacked network, as in the networks of the authors' code, which begin with (rgb − 127.5)/128: an operator of the angle
-    needs centered inputs. In training the head's own loss is attacked, margin included, and in evaluation the cross-entropy of
+    Attacks change pixels in [0, 1], so ε and the step are in these units. The normalization of the inputs is part of the
+    attacked network. The networks of the authors' code begin with (rgb − 127.5)/128 as well, because an operator of the angle
+    needs centered inputs. Training attacks the loss of the head, including its margin; evaluation attacks the cross-entropy of
     the logits. The defaults are those of C.1.2: ε = 8, τ = 2 of 255 gray levels, N = 20.
 
     Args:
         epsilon: largest change of a pixel.
         step: change of a pixel in one iteration.
-        iterations: of BIM and PGD.
+        iterations: iterations of BIM and PGD.
         attacked: weight of the attacked images in the training loss; 0 is natural training.
-        attacked_images: measured images that are attacked at every evaluation, the first ones.
-        surrogate: the folder of a run of this task, whose network is attacked in place of this one for the black-box
-            accuracies (C.1.3, table 4.8); none measures none.
+        attacked_images: number of measured images that are attacked at every evaluation.
+        surrogate: folder of a run of this task. Its network is attacked to make the examples for the black-box accuracies
+            (C.1.3, table 4.8); None leaves these accuracies out.
 
     >>> from hypersphere.training import Adversarial, call
     >>> data = hs.data.InMemory(torch.rand(12, 1, 4, 4), torch.arange(12) % 3, ("a", "b", "c"))
@@ -56,16 +56,17 @@ class Adversarial(Classification):
         surrogate: str | None = None,
         **options: Unpack[TaskOptions],
     ):
-        given = options.get("preprocessing")
-        if given is not None and not isinstance(given, PicturePreprocessing):
+        preprocessing = options.get("preprocessing")
+        if preprocessing is not None and not isinstance(preprocessing, PicturePreprocessing):
             raise ValueError(
-                f"preprocessing must have a mean and deviation of channels, so normalize must not be pixel_mean, got {given!r}"
+                "preprocessing must have a mean and deviation per channel, so normalize must not be pixel_mean, got "
+                f"{preprocessing!r}"
             )
-        # Batches are pixels in [0, 1]; the networks that are attacked begin with the normalization.
-        self._pixels = None if given is None else given.with_statistics(0.0, 1.0)
-        options["preprocessing"] = self._pixels
+        # Batches contain pixels in [0, 1], because attacks change pixels. The attacked networks begin with the normalization.
+        self._to_pixels = None if preprocessing is None else preprocessing.with_statistics(0.0, 1.0)
+        options["preprocessing"] = self._to_pixels
         super().__init__(model, head, train, measured, **options)
-        self.preprocessing = given
+        self.preprocessing = preprocessing
         if not (0 < epsilon <= 1 and 0 < step <= 1 and 0 <= attacked <= 1):
             raise ValueError(
                 f"epsilon and step must lie in (0, 1], attacked in [0, 1], got {epsilon}, {step}, {attacked}"
@@ -77,32 +78,32 @@ class Adversarial(Classification):
             raise ValueError("samples must be integer pixels or lie in [0, 1] for attacks of size ε")
         self.epsilon, self.step_size, self.iterations = epsilon, step, iterations
         self.attacked, self.attacked_images = attacked, attacked_images
-        # Kept outside the module's state: it is not learned, and not saved with this network.
+        # In a tuple, so that it is no submodule: it is neither trained nor saved with this network.
         self._surrogate = None if surrogate is None else (load_surrogate(surrogate, tuple(sample.shape[1:])),)
 
     def pixels(self, raw: Tensor) -> Float[Tensor, "b c h w"]:
-        """Return samples as the attacks receive them: pixels in [0, 1]."""
-        return raw if self._pixels is None else self._pixels.normalize(raw)
+        """Return stored samples as pixels in [0, 1], the input of attacks."""
+        return raw if self._to_pixels is None else self._to_pixels.normalize(raw)
 
-    def attacked_network(self, network: nn.Module | None = None) -> nn.Module:
-        """Return a network as a function of pixels in [0, 1], with the normalization of the inputs in front."""
-        return OfPixels(self.model if network is None else network, self._normalize)
+    def build_pixel_network(self, network: nn.Module | None = None) -> nn.Module:
+        """Return a network, by default that of the task, as a function of pixels in [0, 1]."""
+        return PixelNetwork(self.model if network is None else network, self._normalize)
 
     def objectives(self, inputs: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
-        """``(1 − attacked)·J(x, y) + attacked·J(x̃, y)`` of pixels."""
+        """Return ``(1 − attacked)·J(x, y) + attacked·J(x̃, y)`` of pixels."""
         if self.attacked == 0:
             return super().objectives(self._normalize(inputs), labels)
-        head, body = self.model.classifier, self.attacked_network(Body(self.model))
+        head, body = self.model.classifier, self.build_pixel_network(Body(self.model))
         return {"objective": adversarial_loss(body, inputs, labels, self.epsilon, weight=self.attacked, loss=head)}
 
     def evaluate(self) -> dict[str, float]:
-        """Return the accuracy in percent on the measured images, and on the first of them without attack, under FGSM, BIM and PGD."""
+        """Return accuracies in percent: of all measured images, and of the attacked ones without attack, under FGSM, BIM and PGD."""
         count = min(self.attacked_images, len(self.measured_samples))
-        network, right = self.attacked_network(), dict[str, int]()
+        network, correct = self.build_pixel_network(), dict[str, int]()
         for i, index in enumerate(torch.arange(count).split(128)):
             raw, labels = self.measured_samples.batch(index)
             x, y = self.pixels(raw.to(self.device)), labels.to(self.device)
-            made = {
+            examples = {
                 "unattacked": x,
                 "fgsm": fgsm(network, x, y, self.epsilon),
                 "bim": bim(network, x, y, self.epsilon, self.step_size, self.iterations),
@@ -110,11 +111,11 @@ class Adversarial(Classification):
             }
             if self._surrogate is not None:
                 other = self._surrogate[0].to(self.device)
-                made["black_box_fgsm"] = fgsm(other, x, y, self.epsilon)
-                made["black_box_bim"] = bim(other, x, y, self.epsilon, self.step_size, self.iterations)
-            for name, images in made.items():
-                right[name] = right.get(name, 0) + int((predictions(network, images) == y).sum())
-        return {**super().evaluate(), **{f"{name}_accuracy": 100 * number / count for name, number in right.items()}}
+                examples["black_box_fgsm"] = fgsm(other, x, y, self.epsilon)
+                examples["black_box_bim"] = bim(other, x, y, self.epsilon, self.step_size, self.iterations)
+            for name, images in examples.items():
+                correct[name] = correct.get(name, 0) + int((predict_classes(network, images) == y).sum())
+        return {**super().evaluate(), **{f"{name}_accuracy": 100 * number / count for name, number in correct.items()}}
 
 
 class Body(nn.Module):
@@ -130,8 +131,8 @@ class Body(nn.Module):
         return features
 
 
-class OfPixels(nn.Module):
-    """A network behind the normalization of its inputs, so that both are attacked together."""
+class PixelNetwork(nn.Module):
+    """A network preceded by the normalization of its inputs, so that attacks see both."""
 
     def __init__(self, network: nn.Module, normalize: Callable[[Tensor], Tensor]):
         super().__init__()
@@ -139,8 +140,8 @@ class OfPixels(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Tensor:
         """Return the output of the network for the normalized pixels."""
-        found: Tensor = self.network(self.normalize(x))
-        return found
+        output: Tensor = self.network(self.normalize(x))
+        return output
 
 
 def load_surrogate(folder: str, shape: tuple[int, ...]) -> nn.Module:
@@ -151,9 +152,9 @@ def load_surrogate(folder: str, shape: tuple[int, ...]) -> nn.Module:
         shape: The shape of an image, which must be that of the run's images.
 
     Raises:
-        ValueError: If the folder holds no such run, or its images have another shape.
+        ValueError: If the folder contains no such run, or its images have another shape.
     """
-    from ..build import build_task  # builds tasks of every kind, this one among them
+    from ..build import build_task  # imported here because it imports this module
     from ..settings import from_document
 
     config = from_document(stored_document(folder))
@@ -162,12 +163,11 @@ def load_surrogate(folder: str, shape: tuple[int, ...]) -> nn.Module:
             f"surrogate must be the folder of a run of Adversarial, got one of {config.task.name}: {folder}"
         )
     with torch.random.fork_rng():
-        task = build_task(
-            config.replace({"task.surrogate": None}, orthogonal=None)
-        )  # its weights have rotations merged
+        # The file of final weights contains merged rotations, so the network is built without orthogonal training.
+        task = build_task(config.replace({"task.surrogate": None}, orthogonal=None))
     assert isinstance(task, Adversarial)
     start_from(task.model, folder)
-    theirs = tuple(task.pixels(task.train_samples.batch(torch.arange(1))[0]).shape[1:])
-    if theirs != shape:
-        raise ValueError(f"surrogate must be a network of images of shape {shape}, got {theirs}: {folder}")
-    return task.attacked_network().eval().requires_grad_(False)
+    surrogate_shape = tuple(task.pixels(task.train_samples.batch(torch.arange(1))[0]).shape[1:])
+    if surrogate_shape != shape:
+        raise ValueError(f"surrogate must be a network of images of shape {shape}, got {surrogate_shape}: {folder}")
+    return task.build_pixel_network().eval().requires_grad_(False)

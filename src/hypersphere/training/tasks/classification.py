@@ -1,4 +1,4 @@
-"""Classification: features, a head with its margin, other losses, regularizers. Most runs use this task."""
+"""Classification: features, a head with its margin, other losses and regularizers; and the embedder file of a task."""
 
 import functools
 import inspect
@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from ... import operators, plots
 from ...config import Call, as_call, parameters
-from ...data import Augmentation, Compose, Loader, PicturePreprocessing, Preprocessing
+from ...data import Augmentation, Loader, PicturePreprocessing, Preprocessing
 from ...data.samplers import Sampler
 from ...evaluation import Evidence, choose_samples, thumbnails
 from ...geometry import normalize
@@ -21,37 +21,37 @@ from ...models import Network
 from ...models.network import find_feature_dim, read_features
 from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
-from ..averaging import to_sphere
+from ..averaging import renormalize_weights
 from ..datasets import (
-    NormalizeBatch,
     Normalizer,
     Samples,
+    append_normalization,
     as_samples,
     count_classes,
     embed_with,
     is_stream,
     read_samples,
 )
-from .task import Task, draw, feature_measures
+from .task import Task, draw, measure_features, sum_losses
 
 
 class Classification(Task):
     """Any network and head on any dataset of classes, measured by its accuracy on other samples.
 
     Args:
-        model: the network up to its features: any module, or a :class:`~hypersphere.config.Call` or ``functools.partial`` of
-            one, which an embedder file can repeat.
-        head: a head of ``hypersphere.objectives``, or a call or partial of one, which is completed with the sizes.
-        train: samples ``(input, label)`` to train on: a map-style dataset, or one that is iterated over and says its
+        model: the network up to its features: any module, or a :class:`~hypersphere.config.Call` or ``functools.partial`` that
+            builds it. An embedder file can store a call, but not a module.
+        head: a head of ``hypersphere.objectives``, or a call or partial that builds it from the sizes of features and classes.
+        train: samples ``(input, label)`` to train on: a map-style dataset, or an iterable dataset with an attribute
             ``classes`` or ``num_classes``.
         measured: samples to measure; the training samples if left out.
         losses: further objectives of features and labels, each with its weight.
-        regularizers: terms that look at weights: ``R(labels)``, with ``terms`` and ``step``.
-        batch_size: of all processes together.
-        augment: changes training batches at random.
-        preprocessing: how stored samples become inputs, such as :class:`~hypersphere.data.PicturePreprocessing`; none leaves
-            samples as they are.
-        seed: of batches and augmentation.
+        regularizers: losses of the weights, with the methods ``terms(labels)`` and ``step()``.
+        batch_size: samples per batch, of all processes together.
+        augment: random changes of training batches.
+        preprocessing: conversion of stored samples to inputs, such as :class:`~hypersphere.data.PicturePreprocessing`; None if
+            the samples are inputs.
+        seed: seed of batches and augmentation.
         sampler: another order of the training samples, such as blocks of P classes with K samples each.
         workers: threads that read batches ahead of the step.
         project_every: steps between weight projections of operators (4.4.1 of Liu, 2020); 0 for none.
@@ -91,14 +91,14 @@ class Classification(Task):
         if project_every < 0:
             raise ValueError(f"project_every must be an integer ≥ 0, got {project_every!r}")
         if is_stream(train) and measured is None:
-            raise ValueError("measured must be given where the training samples are iterated over")
+            raise ValueError("measured must be given if train is an iterable dataset, which cannot be measured")
         self.train_samples = train if is_stream(train) else as_samples(train, "train")
         self.num_classes = count_classes(self.train_samples)
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
-        self.itself = measured is None
+        self.measures_training = measured is None
         self.preprocessing, self.project_every = preprocessing, project_every
         self.recipe = as_call(model) if isinstance(model, Call | functools.partial) else None
-        self.model = self._network(
+        self.model = self._build_network(
             model if self.recipe is None else self.recipe,  # type: ignore[arg-type]
             as_call(head) if isinstance(head, functools.partial) else head,
         )
@@ -107,33 +107,29 @@ class Classification(Task):
         self.regularizers = nn.ModuleList(regularizers)
         if weighted_gradients:
             operators.weighted_gradients(self.model)
-        normalization = None if preprocessing is None else NormalizeBatch(preprocessing)
-        steps = [step for step in (augment, normalization) if step is not None]
-        count = batch_size if is_stream(train) else min(batch_size, len(self.train_samples))
-        options: dict[str, Any] = {
-            "augment": Compose(*steps) if steps else None,
-            "sampler": sampler,
-            "workers": workers,
-        }
-        self.loader = Loader(self.train_samples, count, seed, drop_last=True, **options)
+        self.loader = Loader(
+            self.train_samples,
+            batch_size if is_stream(train) else min(batch_size, len(self.train_samples)),
+            seed,
+            drop_last=True,
+            augment=append_normalization(augment, preprocessing),
+            sampler=sampler,
+            workers=workers,
+        )
 
-    def _network(self, model: nn.Module | Call, head: nn.Module | Call) -> nn.Module:
+    def _build_network(self, model: nn.Module | Call, head: nn.Module | Call) -> nn.Module:
         body = cast(nn.Module, model.build() if isinstance(model, Call) else model)
         if getattr(body, "classifier", None) is not None and isinstance(body.classifier, Classifier):
-            return body  # built with its head
+            return body  # the model was built with its head
         if isinstance(head, Call):
             dim = find_feature_dim(body, self.inputs(self._normalize(self.measured_samples.batch(torch.arange(1))[0])))
             head = cast(nn.Module, head.build(in_features=dim, num_classes=self.num_classes))
-        return with_head(body, head)
+        return attach_head(body, head)
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of the head's loss, the other losses and the regularizers, and its parts."""
         inputs, labels = batch
-        parts = self.objectives(self.inputs(inputs), labels)
-        for regularizer in self.regularizers:
-            for name, value in regularizer.terms(labels).items():  # type: ignore[operator]
-                parts[name] = parts[name] + value if name in parts else value
-        return torch.stack(list(parts.values())).sum(), parts
+        return sum_losses(self.objectives(self.inputs(inputs), labels), self.regularizers, labels)
 
     def objectives(self, inputs: Tensor, labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
         """Return the losses by name, without regularizers."""
@@ -149,28 +145,28 @@ class Classification(Task):
         return cast(Tensor, self.model.features(inputs))
 
     def inputs(self, batch: Tensor) -> Tensor:
-        """Return a batch in the layout of the network: point clouds have coordinates before points."""
+        """Return a batch in the layout of the network: for point clouds, coordinates before points."""
         return batch.transpose(1, 2) if batch.ndim == 3 and batch.shape[-1] == 3 else batch
 
     def advance(self, step: int) -> None:
-        """Advance λ, margins and projection bases, project weights if due, and normalize a network on the sphere."""
+        """Advance λ, margins and projection bases, project weights every ``project_every`` steps, normalize a network on the sphere."""
         for module in (self.model.classifier, *self.losses, *self.regularizers):
-            move = getattr(module, "step", None)
-            if callable(move):
-                move()
+            advance_schedules = getattr(module, "step", None)
+            if callable(advance_schedules):
+                advance_schedules()
         if self.project_every and step % self.project_every == 0:
             operators.project_weights(self.model)
-        to_sphere(self.model)
+        renormalize_weights(self.model)
 
     @torch.no_grad()
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
-        """Return features of samples on the CPU; several processes share the work and each returns all features."""
+        """Return features of samples on the CPU. Several processes share the work, and each returns all features."""
         read = lambda index: read_samples(samples, index)  # noqa: E731
         embed = embed_with(self.embed_batch, samples)
         return extract_features(embed, read, len(samples), batch, group=all_processes())
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
-        """Return features of samples as the dataset returns them."""
+        """Return features of stored samples."""
         return self.features(self.inputs(self._normalize(raw.to(self.device))))
 
     def _normalize(self, raw: Tensor) -> Tensor:
@@ -179,25 +175,25 @@ class Classification(Task):
     def evaluate(self) -> dict[str, float]:
         """Return accuracy and error in percent, the mean accuracy per class, and the geometry of the features."""
         features, labels = self.embed(self.measured_samples), self.measured_samples.labels
-        return {**self.accuracies(features, labels), **feature_measures(features, labels)}
+        return {**self.accuracies(features, labels), **measure_features(features, labels)}
 
     def accuracies(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
-        """Return accuracies of the head's predictions; ``worst_class`` is the largest error of a class."""
+        """Return accuracies of the head's predictions in percent, and the largest error of a class."""
         head = self.model.classifier
-        right = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)]) == labels
+        correct = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)]) == labels
         counts = torch.bincount(labels)
-        each = torch.bincount(labels, weights=right.double())[counts > 0] / counts[counts > 0]
-        accuracy = 100 * right.double().mean().item()
+        class_accuracies = torch.bincount(labels, weights=correct.double())[counts > 0] / counts[counts > 0]
+        accuracy = 100 * correct.double().mean().item()
         return {
             "accuracy": accuracy,
             "error": 100 - accuracy,
-            "balanced_accuracy": 100 * each.mean().item(),
-            "worst_class_error": 100 - 100 * each.min().item(),
+            "balanced_accuracy": 100 * class_accuracies.mean().item(),
+            "worst_class_error": 100 - 100 * class_accuracies.min().item(),
         }
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
-        """Draw the angles of pairs, and features with 2 or 3 dimensions."""
+        """Draw the angles of pairs, and the features if they have 2 or 3 dimensions."""
         index = torch.arange(min(len(self.measured_samples), 2000))
         parts = [self.embed_batch(self.measured_samples.batch(part)[0]).float().cpu() for part in index.split(512)]
         features, labels = torch.cat(parts), self.measured_samples.labels[index]
@@ -218,14 +214,14 @@ class Classification(Task):
         return Evidence(features, labels, list(samples.classes), len(samples), thumbnails(raw))
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """Write the network up to its features for ``hypersphere embed`` and galleries; return the reason if that is impossible."""
+        """Write the embedder, the network up to its features. Return the reason if that is impossible."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors")
 
     def summary(self) -> dict[str, Any]:
         """Return the sizes of the training and measured sets."""
         stream = is_stream(self.train_samples)
-        measured = "the training samples" if self.itself else len(self.measured_samples)
+        measured = "the training samples" if self.measures_training else len(self.measured_samples)
         return {
             "training samples": "a stream" if stream else len(self.train_samples),
             "classes": self.num_classes,
@@ -241,7 +237,7 @@ class Classification(Task):
 
 
 class Headed(nn.Module):
-    """A module that computes features, with a head; it has the interface of the networks of ``hypersphere.models``.
+    """A module that computes features, and its head, with the interface of the networks of ``hypersphere.models``.
 
     >>> net = Headed(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
     >>> net.features(torch.zeros(2, 4)).shape, net(torch.zeros(2, 4)).shape
@@ -265,8 +261,8 @@ class Headed(nn.Module):
         return cast(Tensor, getattr(self.classifier, "logits", self.classifier)(features))
 
 
-def with_head(model: nn.Module, head: nn.Module) -> nn.Module:
-    """Return the network with its head, as its ``classifier`` for networks of this library, otherwise in a :class:`Headed`."""
+def attach_head(model: nn.Module, head: nn.Module) -> nn.Module:
+    """Return the network with its head: as ``classifier`` of a network of this library, otherwise in a :class:`Headed`."""
     if isinstance(model, Network):
         model.classifier = head
         return model
@@ -287,18 +283,18 @@ class EmbeddingTask(Protocol):
     preprocessing: Normalizer | None
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
-        """Return the features of samples as the dataset gives them."""
+        """Return the features of stored samples."""
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of :class:`~hypersphere.training.tasks.Classification` that other tasks pass on.
+    """Options of :class:`~hypersphere.training.tasks.Classification` that the tasks derived from it pass on.
 
     - ``losses``: further objectives of features and labels, each with its weight.
-    - ``regularizers``: terms that look at weights.
-    - ``batch_size``: of all processes together.
-    - ``augment``: changes training batches at random.
-    - ``preprocessing``: how stored samples become inputs.
-    - ``seed``: of batches and augmentation.
+    - ``regularizers``: losses of the weights.
+    - ``batch_size``: samples per batch, of all processes together.
+    - ``augment``: random changes of training batches.
+    - ``preprocessing``: conversion of stored samples to inputs.
+    - ``seed``: seed of batches and augmentation.
     - ``sampler``: another order of the training samples.
     - ``workers``: threads that read batches ahead of the step.
     - ``project_every``: steps between weight projections of operators; 0 for none.
@@ -320,49 +316,57 @@ class TaskOptions(TypedDict, total=False):
 def save_embedder(
     task: EmbeddingTask, weights: Mapping[str, Tensor], sample: Tensor, path: pathlib.Path, **card: Any
 ) -> str | None:
-    """Write the network up to its features with its preprocessing; return the reason if a file cannot describe them.
+    """Write the network up to its features with its preprocessing.
 
     The file is loaded and compared with the network on ``sample`` before it is renamed to its final name.
+
+    Args:
+        task: The task.
+        weights: The final weights of its network.
+        sample: A batch of stored samples.
+        path: The file to write.
+        **card: Entries of the embedder's card.
+
+    Returns:
+        The reason why a file cannot describe the network or its preprocessing, or None if the file was written.
     """
-    prepared = preprocessing_of(task, sample)
-    if isinstance(prepared, str):
-        return prepared
-    call = network_call(task)
+    preprocessing = get_file_preprocessing(task, sample)
+    if isinstance(preprocessing, str):
+        return preprocessing
+    call = get_network_call(task)
     if isinstance(call, str):
         return call
-    body = getattr(task.model, "body", None) if type(task.model).__name__ == "Headed" else task.model
-    assert isinstance(body, nn.Module)
-    prefix = "body." if body is not task.model else ""
+    prefix = "body." if isinstance(task.model, Headed) else ""
     own = {
         name.removeprefix(prefix): tensor
         for name, tensor in weights.items()
         if name.startswith(prefix) and not name.startswith("classifier.")
     }
-    # An embedder of recordings averages directions of windows, so lengths of features are not compared.
-    function = (lambda raw: normalize(task.embed_batch(raw))) if prepared.averages_windows else task.embed_batch
+    # An embedder of recordings averages the directions of windows, so only directions are compared.
+    function = (lambda raw: normalize(task.embed_batch(raw))) if preprocessing.averages_windows else task.embed_batch
     try:
-        Embedder.from_call(call, own, prepared).save(path, compare=(function, sample), card=card)
+        Embedder.from_call(call, own, preprocessing).save(path, compare=(function, sample), card=card)
     except ValueError as error:
         return str(error)
     return None
 
 
-def preprocessing_of(task: EmbeddingTask, sample: Tensor) -> Preprocessing | str:
-    """Return the preprocessing of files for this task's network, or the reason why there is none."""
-    known = task.preprocessing
-    if isinstance(known, Preprocessing):
-        return known
+def get_file_preprocessing(task: EmbeddingTask, sample: Tensor) -> Preprocessing | str:
+    """Return the preprocessing to store in the embedder file of a task, or the reason why there is none."""
+    preprocessing = task.preprocessing
+    if isinstance(preprocessing, Preprocessing):
+        return preprocessing
     if sample.ndim != 4:
         return f"inputs of shape {tuple(sample.shape[1:])} are not images"
-    if known is not None:
-        return f"a normalization by {type(known).__name__} is not one of files"
+    if preprocessing is not None:
+        return f"an embedder file cannot store a normalization by {type(preprocessing).__name__}"
     if not sample.is_floating_point():
-        return "its dataset gives integer pixels and the task has no preprocessing="
+        return "its dataset returns integer pixels and the task has no preprocessing="
     size = (int(sample.shape[2]), int(sample.shape[3]))
     return PicturePreprocessing(size=size, channels=int(sample.shape[1]), mean=0.0, std=1.0)
 
 
-def network_call(task: EmbeddingTask) -> Call | str:
+def get_network_call(task: EmbeddingTask) -> Call | str:
     """Return the call that builds the network without its head, or the reason why there is none."""
     if task.recipe is not None:
         arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}

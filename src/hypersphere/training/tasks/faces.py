@@ -15,7 +15,7 @@ FOLDS = 10
 
 
 class Faces(Classification):
-    """Verification of one fold's pairs at a threshold from the next fold, trained on the people of the other eight folds.
+    """Verification of the pairs of one fold at a threshold from the next fold, trained on people of the other eight folds.
 
     The score of a pair is the cosine of the features of each image and its mirror image (2.3.6 of Liu, 2020).
 
@@ -60,48 +60,52 @@ class Faces(Classification):
         """Return the accuracy at the other fold's best threshold, EER, AUC and TAR at a FAR of 1 %, in percent."""
         features = self.embed(self.measured_samples, 256)
         chosen = (self.threshold_pairs, self.measured_pairs)
-        scores, same = zip(*(_scores(features, pairs) for pairs in chosen), strict=True)
+        scores, same = zip(*(_score_pairs(features, pairs) for pairs in chosen), strict=True)
         fold = torch.cat([torch.full((len(part),), i) for i, part in enumerate(scores)])
         report = verification(torch.cat(scores), torch.cat(same), fold=fold)
-        alone = verification(scores[1], same[1], folds=2)
-        values = {"accuracy": report.accuracies[1].item(), "eer": alone.eer, "auc": alone.auc}
-        values["tar"] = float(alone.tar(1e-2))
+        measured = verification(scores[1], same[1], folds=2)
+        values = {"accuracy": report.accuracies[1].item(), "eer": measured.eer, "auc": measured.auc}
+        values["tar"] = float(measured.tar(1e-2))
         return {key: 100 * float(value) for key, value in values.items()}
 
 
 def split_fold(faces: Any, fold: int, validation: bool) -> dict[str, Any]:
     """Return ``train``, ``measured`` and the two sets of pairs for a fold of LFW.
 
-    With ``validation`` the pairs of the next fold are divided into two halves, and the fold itself is not used. The training
-    set contains the people with at least two images who are in none of these two folds.
+    With ``validation``, both sets are halves of the pairs of the next fold, and the fold itself is not used. The training set
+    contains the people with at least two images who are in neither of the two folds.
     """
     from ...data import OfClasses, Subset
     from ..selection import materialize
 
     people, next_fold = faces.people(), (fold + 1) % FOLDS
-    kept = (people != fold) & (people != next_fold)
-    enough = torch.bincount(faces.labels[kept], minlength=len(faces.classes)) >= 2
+    in_training = (people != fold) & (people != next_fold)
+    enough = torch.bincount(faces.labels[in_training], minlength=len(faces.classes)) >= 2
     train = materialize(OfClasses(faces, torch.nonzero(enough).flatten().tolist()))
-    chosen = [_of_fold(faces.pairs(), number) for number in (next_fold, fold)]
+    sets = [_select_fold(faces.pairs(), number) for number in (next_fold, fold)]
     if validation:
-        chosen = _halves(chosen[0])
-    used = torch.cat([side for pairs in chosen for side in (pairs.first, pairs.second)]).unique()
-    place = torch.full((len(faces),), -1).scatter_(0, used, torch.arange(len(used)))
-    moved = [Pairs(place[p.first], place[p.second], p.same, p.fold) for p in chosen]
-    measured = materialize(Subset(faces, used))
-    return {"train": train, "measured": measured, "threshold_pairs": moved[0], "measured_pairs": moved[1]}
+        sets = _split_in_halves(sets[0])
+    used = torch.cat([side for pairs in sets for side in (pairs.first, pairs.second)]).unique()
+    new_index = torch.full((len(faces),), -1).scatter_(0, used, torch.arange(len(used)))
+    threshold, measured = (Pairs(new_index[p.first], new_index[p.second], p.same, p.fold) for p in sets)
+    return {
+        "train": train,
+        "measured": materialize(Subset(faces, used)),
+        "threshold_pairs": threshold,
+        "measured_pairs": measured,
+    }
 
 
-def _scores(features: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
+def _score_pairs(features: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
     return pair_scores(features, torch.stack([pairs.first, pairs.second], 1)), pairs.same
 
 
-def _of_fold(pairs: Pairs, fold: int) -> Pairs:
-    mine = pairs.fold == fold
-    return Pairs(pairs.first[mine], pairs.second[mine], pairs.same[mine], pairs.fold[mine])
+def _select_fold(pairs: Pairs, fold: int) -> Pairs:
+    in_fold = pairs.fold == fold
+    return Pairs(pairs.first[in_fold], pairs.second[in_fold], pairs.same[in_fold], pairs.fold[in_fold])
 
 
-def _halves(pairs: Pairs) -> list[Pairs]:
-    """Split pairs into every second one and the others."""
+def _split_in_halves(pairs: Pairs) -> list[Pairs]:
+    """Return the pairs with even and those with odd numbers."""
     columns = (pairs.first, pairs.second, pairs.same, pairs.fold)
     return [Pairs(*(column[start::2] for column in columns)) for start in (0, 1)]

@@ -8,23 +8,23 @@ from typing_extensions import Unpack
 from ...config import Call
 from ...evaluation import few_shot, sample_episodes
 from .classification import Classification, TaskOptions
-from .task import feature_measures
+from .task import measure_features
 
 METHODS = {"accuracy": "centroid", "baseline": "baseline", "baseline++": "baseline++"}
 
 
 class FewShotRecognition(Classification):
-    """Classification of the training classes; measured by N-way K-shot episodes of classes it has not seen.
+    """Classification of the training classes, measured by N-way K-shot episodes of other classes.
 
     ``accuracy`` is that of the nearest centroid; ``baseline`` and ``baseline++`` train a linear and a cosine classifier on
-    each episode. All are percent, with half of the 95 % interval of ``accuracy`` beside it.
+    each episode. All values are in percent; ``accuracy_interval`` is half of the 95 % interval of ``accuracy``.
 
     Args:
-        ways, shots, queries: classes of an episode, samples of each to learn from, and others to test on.
-        episodes: how many are drawn.
-        epochs: of the classifiers trained on an episode's support (F.3).
-        train_classes, validation_classes, test_classes: how the classes of a dataset without a division of its own are
-            divided, in their order (Mini-ImageNet: 64, 16, 20).
+        ways, shots, queries: classes per episode, support samples per class, and query samples per class.
+        episodes: number of episodes.
+        epochs: epochs of the classifiers that are trained on the support samples of an episode (F.3).
+        train_classes, validation_classes, test_classes: numbers of classes, in their order, for a dataset without splits of
+            its own (Mini-ImageNet: 64, 16, 20).
 
     >>> from hypersphere.training import FewShotRecognition, call
     >>> seen, unseen = (hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, names) for names in ("abc", "xyz"))
@@ -55,7 +55,8 @@ class FewShotRecognition(Classification):
     ):
         super().__init__(model, head, train, measured, **options)
         if min(ways, shots, queries, episodes, epochs) < 1:
-            raise ValueError("ways, shots, queries, episodes and epochs must be integers ≥ 1")
+            numbers = (ways, shots, queries, episodes, epochs)
+            raise ValueError(f"ways, shots, queries, episodes and epochs must be integers ≥ 1, got {numbers}")
         self.ways, self.shots, self.queries, self.episodes, self.epochs = ways, shots, queries, episodes, epochs
         self.division = (train_classes, validation_classes, test_classes)
 
@@ -70,4 +71,4 @@ class FewShotRecognition(Classification):
         values = {name: 100 * float(report.accuracy) for name, report in reports.items()}
         estimate = reports["accuracy"].accuracy
         half = 100 * (estimate.high - float(estimate))
-        return {**values, "accuracy_interval": half, **feature_measures(features, labels)}
+        return {**values, "accuracy_interval": half, **measure_features(features, labels)}

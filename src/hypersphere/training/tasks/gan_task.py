@@ -11,28 +11,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ... import plots
-from ...data import Augmentation, Compose, Loader
+from ...data import Augmentation, Loader
 from ...evaluation import frechet_distance, inception_score
 from ...geometry import norm
 from ...models import Players
-from ..datasets import NormalizeBatch, Normalizer, as_samples
-from .task import Task, draw, layer_energies
-from .unit_images import normalize_to_unit
+from ..datasets import Normalizer, append_normalization, as_samples, normalize_to_unit
+from .task import Task, compute_layer_energies, draw
 
-FITTED = 10000  # training images, at most, that classifier="discriminant" is fitted to
-
-
-ClassProbabilities = Callable[[Tensor], Tensor]
-"""From images in [0, 1] to class probabilities in rows."""
+MAX_FITTED_IMAGES = 10_000  # training images to which classifier="discriminant" is fitted
+ClassProbabilities = Callable[[Tensor], Tensor]  # images in [0, 1] → one row of class probabilities per image
 
 
 class GAN(Task):
     """Generator and discriminator take turns; the regularizers are those of the discriminator (D.7 of Liu, 2020).
 
-    A step is one player's: ``turns`` steps of the discriminator, on the cost of eq. D.12, then one of the generator, on
-    ``−log D(G(z))``. Measured are both losses on real and generated images, and ``frechet``, the Fréchet distance between
-    the two in the space of the first principal components *of the pixels* of the measured images. It needs no other network,
-    and its values do not compare with scores in Inception features.
+    Each step trains one player: ``turns`` steps of the discriminator with the cost of eq. D.12, then one step of the generator
+    with ``−log D(G(z))``. Metrics are both losses on real and generated images, and ``frechet``, the Fréchet distance between
+    them in the space of the first principal components *of the pixels* of the measured images. It needs no other network, and
+    its values cannot be compared with distances of Inception features.
 
     The rows of table D.4 are settings: ``clip=0.01`` (weight clipping), ``gradient_penalty=10`` (GAN-GP), the same with
     ``objective=wasserstein`` (WGAN-GP), ``backbone.norm=batch`` or ``layer``, ``backbone.weight_norm=true``,
@@ -55,7 +51,7 @@ class GAN(Task):
         components: Principal components of the pixels in which they are compared.
         batch_size: Images per batch, of all processes together.
         augment: Random changes of training batches.
-        preprocessing: How stored samples become inputs, which must lie in [0, 1].
+        preprocessing: Converts stored samples to inputs, which must lie in [0, 1]; None if the samples are inputs.
         seed: Seed of batches, augmentation and latent vectors.
 
     Raises:
@@ -71,7 +67,7 @@ class GAN(Task):
     partial = True
     model: Players
     basis: Tensor
-    centre: Tensor
+    center: Tensor
     latest: Tensor
 
     def __init__(
@@ -110,45 +106,43 @@ class GAN(Task):
         train_samples, measured_samples = as_samples(train, "train"), as_samples(measured, "measured")
         self.preprocessing, self.turns, self.model = preprocessing, turns, model
         self.regularizers = nn.ModuleList(regularizers)
-        normalization = None if preprocessing is None else NormalizeBatch(preprocessing)
-        steps = [step for step in (augment, normalization) if step is not None]
         batch = min(batch_size, len(train_samples))
-        chosen = Compose(*steps) if steps else None
-        self.loader: Loader = Loader(train_samples, batch, seed, augment=chosen, drop_last=True)
+        self.loader: Loader = Loader(
+            train_samples, batch, seed, augment=append_normalization(augment, preprocessing), drop_last=True
+        )
         count = min(samples, len(measured_samples))
         self._facts = {"training samples": len(train_samples), "measured samples": count}
         self.measured = measured_samples.batch(torch.arange(count))[0]
-        self._principal_components(self.scale_images(self.measured), components)
+        self._fit_principal_components(self.scale_images(self.measured), components)
         if classifier == "discriminant":
-            fitted = train_samples.batch(torch.arange(min(len(train_samples), FITTED)))
+            fitted = train_samples.batch(torch.arange(min(len(train_samples), MAX_FITTED_IMAGES)))
             classifier = fit_gaussian_classes(self.project, (self.scale_images(fitted[0]) + 1) / 2, fitted[1])
         self.classifier = classifier
-        self.register_buffer(
-            "latest", torch.zeros(2)
-        )  # the losses of both players, so that every row of the log has both
+        # The last losses of both players. A step computes only one of them, but every row of the log has both.
+        self.register_buffer("latest", torch.zeros(2))
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of the player whose turn it is; the other one's parameters receive no gradient."""
+        """Return the loss of the player whose turn it is. The parameters of the other player receive no gradient."""
         count, discriminator, terms = len(batch[0]), self.model.discriminator, {}
         if step % (self.turns + 1) < self.turns:
             with torch.no_grad():
-                made = self.model.generator(self.latent(count))
+                made = self.model.generator(self.draw_latent(count))
             real, who = 2 * batch[0] - 1, 0
-            loss = self.discriminator_loss(real, made)
+            loss = self.compute_discriminator_loss(real, made)
             if self.gradient_penalty:
                 terms["gradient_penalty"] = self.gradient_penalty * self.penalize_gradients(real, made)
             for regularizer in self.regularizers:
                 terms |= regularizer.terms()  # type: ignore[operator]
         else:
             frozen = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-            made = self.model.generator(self.latent(count))
-            loss, who = self.generator_loss(torch.func.functional_call(discriminator, frozen, (made,))), 1
+            made = self.model.generator(self.draw_latent(count))
+            loss, who = self.compute_generator_loss(torch.func.functional_call(discriminator, frozen, (made,))), 1
         with torch.no_grad():
             self.latest[who] = loss
         parts = {"discriminator": self.latest[0].clone(), "generator": self.latest[1].clone(), **terms}
         return torch.stack([loss, *terms.values()]).sum(), parts
 
-    def discriminator_loss(self, real: Tensor, made: Tensor) -> Tensor:
+    def compute_discriminator_loss(self, real: Tensor, made: Tensor) -> Tensor:
         """Return ``−log D(x) − log(1 − D(G(z)))`` from logits, or ``D(G(z)) − D(x)`` of the Wasserstein objective."""
         discriminator = self.model.discriminator
         if self.objective == "wasserstein":
@@ -156,7 +150,7 @@ class GAN(Task):
             return difference
         return -F.logsigmoid(discriminator(real)).mean() - F.logsigmoid(-discriminator(made)).mean()
 
-    def generator_loss(self, scores: Tensor) -> Tensor:
+    def compute_generator_loss(self, scores: Tensor) -> Tensor:
         """Return ``−log D(G(z))`` from the discriminator's scores of generated images, or ``−D(G(z))``."""
         return -(scores if self.objective == "wasserstein" else F.logsigmoid(scores)).mean()
 
@@ -167,25 +161,24 @@ class GAN(Task):
         points = torch.lerp(real, made, share).requires_grad_()
         scores = self.model.discriminator(points).sum()
         (slope,) = torch.autograd.grad(scores, points, create_graph=True)
-        # torch's norm has no slope at 0, which a discriminator of constant output would reach
+        # The gradient of torch's norm is undefined at 0, where a discriminator with constant output would be.
         return (norm(slope.flatten(1)) - 1).square().mean()
 
-    def latent(self, count: int) -> Float[Tensor, "count latent"]:
-        """Return this process's share of the latent vectors that one process would draw."""
+    def draw_latent(self, count: int) -> Float[Tensor, "count latent"]:
+        """Return the latent vectors of this process, a part of those that a single process would draw."""
         world, rank = self.loader.world_size, self.loader.rank
         return torch.randn(count * world, self.model.latent_dim, device=self.device)[rank::world]
 
     def advance(self, step: int) -> None:
         """Advance the regularizers, and clip the weights of the discriminator."""
-        for regularizer in self.regularizers:
-            regularizer.step()  # type: ignore[operator]
+        super().advance(step)
         if self.clip is not None:
             with torch.no_grad():
                 for parameter in self.model.discriminator.parameters():
                     parameter.clamp_(-self.clip, self.clip)
 
     def generate(self, count: int) -> Float[Tensor, "count c h w"]:
-        """Return images of latent vectors that are the same at every evaluation."""
+        """Return images of fixed latent vectors, the same at every evaluation."""
         z = torch.randn(count, self.model.latent_dim, generator=torch.Generator().manual_seed(0)).to(self.device)
         return torch.cat([self.model.generator(part) for part in z.split(256)])
 
@@ -194,7 +187,9 @@ class GAN(Task):
         real, made = self.scale_images(self.measured), self.generate(len(self.measured))
         losses = [
             len(x)
-            * torch.stack([self.discriminator_loss(x, g), self.generator_loss(self.model.discriminator(g))]).double()
+            * torch.stack(
+                [self.compute_discriminator_loss(x, g), self.compute_generator_loss(self.model.discriminator(g))]
+            ).double()
             for x, g in zip(real.split(256), made.split(256), strict=True)
         ]
         both = (torch.stack(losses).sum(0) / len(real)).tolist()
@@ -207,7 +202,7 @@ class GAN(Task):
 
     def measures(self) -> dict[str, float]:
         """Return the energies of the discriminator's layers."""
-        return layer_energies(self.model.discriminator, **self.logged_energy)
+        return compute_layer_energies(self.model.discriminator, **self.logged_energy)
 
     def scale_images(self, images: Tensor) -> Float[Tensor, "n c h w"]:
         """Scale images to [−1, 1], the range of the discriminator's input."""
@@ -215,7 +210,7 @@ class GAN(Task):
 
     def project(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
         """Return the principal components of images in [−1, 1]."""
-        return (images.flatten(1).float() - self.centre.to(images.device)) @ self.basis.to(images.device)
+        return (images.flatten(1).float() - self.center.to(images.device)) @ self.basis.to(images.device)
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
@@ -226,10 +221,10 @@ class GAN(Task):
         """Return the sizes of the training and measured sets."""
         return dict(self._facts)
 
-    def _principal_components(self, images: Float[Tensor, "n c h w"], components: int) -> None:
+    def _fit_principal_components(self, images: Float[Tensor, "n c h w"], components: int) -> None:
         flat = images.flatten(1)
-        self.centre = flat.mean(0)
-        covariance = (flat - self.centre).double().T @ (flat - self.centre).double()
+        self.center = flat.mean(0)
+        covariance = (flat - self.center).double().T @ (flat - self.center).double()
         self.basis = torch.linalg.eigh(covariance)[1].flip(1)[:, :components].float()
 
 

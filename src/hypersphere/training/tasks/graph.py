@@ -19,8 +19,8 @@ from .task import Batch
 class Graph(Classification):
     """A graph network trained on the labels of a few nodes, measured on the test nodes.
 
-    Each node's features are divided by their sum, as in the implementation that Liu (2020) follows. A step sees the whole
-    graph; several processes all compute the same step.
+    The features of a node are divided by their sum, as in the implementation that Liu (2020) follows. A step uses the whole
+    graph, so several processes all compute the same step.
 
     Args:
         graph: nodes, edges and the three sets of labeled nodes.
@@ -43,7 +43,7 @@ class Graph(Classification):
         **options: Unpack[TaskOptions],
     ):
         measured = graph.valid if validation else graph.test
-        # Moved to the device explicitly: as a buffer the graph would be part of every checkpoint.
+        # No buffer, because buffers are part of every checkpoint. `features` moves the graph to the device.
         rows = graph.data / graph.data.sum(1, keepdim=True).clamp(min=1e-12)
         self._graph = (rows, normalized_adjacency(graph.edge_index, len(graph)))
         train = InMemory(graph.train, graph.labels[graph.train], graph.classes)
@@ -51,7 +51,7 @@ class Graph(Classification):
         self.loader = OneBatch((graph.train, graph.labels[graph.train]))
 
     def features(self, inputs: Int[Tensor, "b"]) -> Float[Tensor, "b d"]:
-        """Return features of some nodes in the graph's precision, because sparse products have no half-precision form."""
+        """Return features of some nodes in the precision of the graph, because there are no sparse products in half precision."""
         if self._graph[0].device != inputs.device:
             self._graph = (self._graph[0].to(inputs.device), self._graph[1].to(inputs.device))
         with torch.autocast(inputs.device.type, enabled=False):
@@ -73,8 +73,8 @@ class OneBatch:
         yield self.batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the only position there is."""
+        """Return an empty state, because there is only one position."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Moves nowhere: there is one position."""
+        """Do nothing, because there is only one position."""

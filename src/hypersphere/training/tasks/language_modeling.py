@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ...data import Loader
 from ...files import write_atomically
-from ..averaging import to_sphere
+from ..averaging import renormalize_weights
 from ..datasets import as_samples
-from .task import Task
+from .task import Task, sum_losses
 
 
 class LanguageModeling(Task):
@@ -59,12 +59,9 @@ class LanguageModeling(Task):
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean cross-entropy of the next tokens plus the regularizers, and its parts."""
-        parts = {"objective": self.token_losses(*batch).mean()}
-        for regularizer in self.regularizers:
-            parts |= regularizer.terms()  # type: ignore[operator]
-        return torch.stack(list(parts.values())).sum(), parts
+        return sum_losses({"objective": self.compute_token_losses(*batch).mean()}, self.regularizers)
 
-    def token_losses(
+    def compute_token_losses(
         self, windows: Shaped[Tensor, "batch tokens"], following: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch tokens"]:
         """Return −log p of the token that follows each token of the windows, in nats."""
@@ -74,10 +71,9 @@ class LanguageModeling(Task):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
     def advance(self, step: int) -> None:
-        """Advance the regularizers, and put the weights of a model on the sphere back on it."""
-        for regularizer in self.regularizers:
-            regularizer.step()  # type: ignore[operator]
-        to_sphere(self.model)
+        """Advance the regularizers, and normalize the weights of a model on the sphere."""
+        super().advance(step)
+        renormalize_weights(self.model)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -85,14 +81,14 @@ class LanguageModeling(Task):
         total, count = 0.0, 0
         for index in torch.arange(len(self.measured_samples)).split(256):
             windows, following = (part.to(self.device) for part in self.measured_samples.batch(index))
-            losses = self.token_losses(windows, following)
+            losses = self.compute_token_losses(windows, following)
             total, count = total + losses.double().sum().item(), count + losses.numel()
         loss = total / count
         return {"cross_entropy": loss, "bits_per_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
-        """Write ``sample.txt``: the first measured window and what the model writes after it."""
+        """Write ``sample.txt``: the first measured window and the text with which the model continues it."""
         generate = getattr(self.model, "generate", None)
         if not callable(generate):
             return

@@ -18,12 +18,11 @@ from ...energy import alignment
 from ...models import read_features
 from ...objectives import Uniformity
 from ...recognition import all_processes, extract_features
-from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples
+from ..datasets import Normalizer, Samples, append_normalization, as_samples
 from .classification import save_embedder
-from .task import Task
+from .task import Task, sum_losses
 
-MAX_MEASURED = 512
-"""Pictures by which alignment and uniformity are measured during training."""
+MAX_MEASURED = 512  # pictures with which alignment and uniformity are measured during training
 
 
 class TwoViews(Augmentation):
@@ -55,22 +54,23 @@ class Pretraining(Task):
 
     .. math:: L = \operatorname{mean}_i ‖\hat x_i − \hat y_i‖^2 + w·\tfrac12\,[U(x) + U(y)]
 
-    x_i and y_i are the features of two augmented views of picture i. Alignment alone would give all pictures the same feature; the
-    uniformity energy U pushes different pictures apart. With a ``teacher``, each view is aligned with what an exponential moving
-    average of the network returns for the other view, so the target moves slowly (Grill et al., 2020, arXiv:2006.07733).
+    x_i and y_i are the features of two augmented views of picture i. Alignment alone would give all pictures the same features; the
+    uniformity energy U pushes different pictures apart. With a ``teacher``, each view is aligned with the features that an
+    exponential moving average of the network returns for the other view, so the target moves slowly (Grill et al., 2020,
+    arXiv:2006.07733).
 
     Args:
         model: Network up to its features, or the call that builds it, which an embedder file can repeat.
         train: Samples; their labels are not used.
         measured: Samples to measure; up to 512 of the training samples if left out.
         uniformity: U, a module that is called with features: an energy such as ``FeatureEnergy(Heat())``, or an objective such as
-            ``Uniformity`` (the default), ``KoLeo`` or ``GlobalOrthogonalRegularization``.
+            ``Uniformity``, the default, ``KoLeo`` or ``GlobalOrthogonalRegularization``.
         weight: w; 1 as in Wang and Isola.
         teacher: Decay of the teacher's average, such as 0.99; None aligns the views with each other.
         regularizers: Terms of the weights.
         batch_size: Pictures per batch, of all processes together; each is seen in two views.
         augment: Makes a view. Without one both views are equal, and only uniformity is learned.
-        preprocessing: How stored samples become inputs.
+        preprocessing: Converts stored samples to inputs; None if the samples are inputs.
         seed: Seed of batches and views.
         sampler: Another order of the samples.
         workers: Threads that read batches ahead of the step.
@@ -121,8 +121,7 @@ class Pretraining(Task):
         self.weight, self.decay, self.preprocessing = float(weight), teacher, preprocessing
         self.teacher = None if teacher is None else copy.deepcopy(self.model).requires_grad_(False)
         self.regularizers = nn.ModuleList(regularizers)
-        steps = [step for step in (augment, None if preprocessing is None else NormalizeBatch(preprocessing)) if step]
-        self.views = TwoViews(Compose(*steps))
+        self.views = TwoViews(append_normalization(augment, preprocessing) or Compose())
         self.seed = seed
         count = min(batch_size, len(self.train_samples))
         self.loader: Loader = Loader(
@@ -132,27 +131,23 @@ class Pretraining(Task):
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch of view pairs, and its parts."""
         first, second = batch[0].unbind(1)
-        parts = self.losses(first, second)
-        for regularizer in self.regularizers:
-            for name, value in regularizer.terms().items():  # type: ignore[operator]
-                parts[name] = parts[name] + value if name in parts else value
-        return torch.stack(list(parts.values())).sum(), parts
+        return sum_losses(self.compute_losses(first, second), self.regularizers)
 
-    def losses(self, first: Tensor, second: Tensor) -> dict[str, Tensor]:
-        """Return both terms for prepared views.
+    def compute_losses(self, first: Tensor, second: Tensor) -> dict[str, Tensor]:
+        """Return alignment and uniformity for prepared inputs.
 
         Args:
-            first: One view of each picture.
-            second: Another view of each.
+            first: A view of each picture.
+            second: Another view of each picture.
         """
         x, y = self.features(first), self.features(second)
         if self.teacher is None:
-            together = alignment(x, y)
+            aligned = alignment(x, y)
         else:
             with torch.no_grad():
-                for_x, for_y = read_features(self.teacher, second), read_features(self.teacher, first)
-            together = (alignment(x, for_x) + alignment(y, for_y)) / 2
-        return {"alignment": together, "uniformity": self.weight * (self.uniformity(x) + self.uniformity(y)) / 2}
+                target_x, target_y = read_features(self.teacher, second), read_features(self.teacher, first)
+            aligned = (alignment(x, target_x) + alignment(y, target_y)) / 2
+        return {"alignment": aligned, "uniformity": self.weight * (self.uniformity(x) + self.uniformity(y)) / 2}
 
     def features(self, inputs: Tensor) -> Float[Tensor, "b d"]:
         """Return the embedding of a prepared batch."""
@@ -160,8 +155,7 @@ class Pretraining(Task):
 
     def advance(self, step: int) -> None:
         """Update the teacher's average and advance the schedules of the regularizers."""
-        for regularizer in self.regularizers:
-            regularizer.step()  # type: ignore[operator]
+        super().advance(step)
         if self.teacher is None:
             return
         assert self.decay is not None
@@ -179,7 +173,7 @@ class Pretraining(Task):
         return extract_features(self.embed_batch, read, len(samples), batch, group=all_processes())
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
-        """Return features of samples as the dataset gives them."""
+        """Return features of stored samples."""
         raw = raw.to(self.device)
         return self.features(raw if self.preprocessing is None else self.preprocessing.normalize(raw))
 
@@ -196,14 +190,14 @@ class Pretraining(Task):
         u = Stream(self.seed, AUGMENT, 1 << 30).uniforms(count * draws).reshape(count, draws)
         both = self.views(raw, u).to(self.device)
         x, y = (torch.cat([self.features(part) for part in view.split(256)]).float() for view in both.unbind(1))
-        together, apart = alignment(x, y), self.weight * (self.uniformity(x) + self.uniformity(y)) / 2
+        aligned, spread = alignment(x, y), self.weight * (self.uniformity(x) + self.uniformity(y)) / 2
         directions = nn.functional.normalize(x.double(), dim=1)
         share = torch.linalg.eigvalsh(directions.T @ directions / count).clamp_min(0)
         entropy = -torch.special.xlogy(share, share).sum()
         return {
-            "objective": float(together + apart),
-            "alignment": float(together),
-            "uniformity": float(apart),
+            "objective": float(aligned + spread),
+            "alignment": float(aligned),
+            "uniformity": float(spread),
             "effective_rank": float(entropy.exp()),
         }
 

@@ -13,20 +13,20 @@ from typing_extensions import Unpack
 from ...config import Call
 from ...data import Preprocessing
 from ...evaluation import Evidence, all_pairs, append_mirrored, choose_samples, thumbnails
-from ...evaluation.ranking import ranking
+from ...evaluation.ranking import rank_probes
 from .classification import Classification, TaskOptions, save_embedder
 
-REPORTED_FARS = (1e-3, 1e-2)  # the strictest FAR that the number of pairs can resolve is reported
+REPORTED_FARS = (1e-3, 1e-2)  # TAR is reported at the first of these FARs that the number of pairs can resolve
 
 
 class Recognition(Classification):
-    """Features that recognize new identities, measured by verification and identification of identities not trained on.
+    """Recognition of new identities, measured by verification and identification of identities that are not trained on.
 
     If the preprocessing has ``mirror``, the features of the mirror image are appended.
 
     Args:
-        frozen: keep the backbone as it is, its batch statistics included.
-        head_first: number of first steps that train only the layers behind the backbone.
+        frozen: do not train the backbone; its batch statistics do not change either.
+        head_first: number of first steps that train only the layers after the backbone.
         facts: entries of the embedder's card.
 
     >>> from hypersphere.training import Recognition, call
@@ -54,8 +54,8 @@ class Recognition(Classification):
         self.frozen, self.head_first = frozen, head_first
         self.facts = dict(facts or {})
         self.partial = head_first > 0
-        self.backbone_rests = False
-        self.keeps_statistics = False  # batch normalization of the backbone uses the statistics that it starts with
+        self.backbone_frozen = False  # whether the backbone is frozen now, during the first `head_first` steps
+        self.keeps_statistics = False  # whether batch normalization of the backbone uses its initial statistics
         if frozen:
             for parameter in self.backbone.parameters():
                 parameter.requires_grad_(False)
@@ -70,28 +70,26 @@ class Recognition(Classification):
         return body if isinstance(body, nn.Module) else cast(nn.Module, self.model)
 
     def train(self, mode: bool = True) -> "Recognition":
-        """Set the mode. A backbone that does not learn stays in evaluation mode, because its statistics are part of it."""
+        """Set the mode. A frozen backbone stays in evaluation mode, so its batch statistics do not change."""
         super().train(mode)
-        if mode and (self.frozen or self.backbone_rests or self.keeps_statistics):
+        if mode and (self.frozen or self.backbone_frozen or self.keeps_statistics):
             self.backbone.eval()
         return self
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss. In the first stage no gradient reaches the backbone."""
-        if step < self.head_first and not self.backbone_rests:
-            self._set_rest(True)
-        elif step >= self.head_first and self.backbone_rests:
-            self._set_rest(False)
+        """Return the loss. In the first ``head_first`` steps no gradient reaches the backbone."""
+        if self.backbone_frozen != (step < self.head_first):
+            self._freeze_backbone(step < self.head_first)
         return super().forward(step, *batch)
 
-    def _set_rest(self, rests: bool) -> None:
-        self.backbone_rests = rests
+    def _freeze_backbone(self, frozen: bool) -> None:
+        self.backbone_frozen = frozen
         for parameter in self.backbone.parameters():
-            parameter.requires_grad_(not rests and not self.frozen)
-        self.backbone.train(not rests and not self.frozen and not self.keeps_statistics)
+            parameter.requires_grad_(not frozen and not self.frozen)
+        self.backbone.train(not frozen and not self.frozen and not self.keeps_statistics)
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
-        """Return features of stored pictures, with those of their mirror images if the preprocessing says so."""
+        """Return features of stored pictures, followed by those of their mirror images if the preprocessing has ``mirror``."""
         inputs = self.inputs(self._normalize(raw.to(self.device)))
         return (
             append_mirrored(self.features, inputs)
@@ -103,14 +101,14 @@ class Recognition(Classification):
         """Return EER, TAR at the strictest FAR that the pairs resolve, and rank-1, in percent."""
         features, labels = self.embed(self.measured_samples), self.measured_samples.labels
         roc = all_pairs(features, labels, worst=1).roc
-        ranked = ranking(features, labels, features, labels, leave_out=True)
+        ranked = rank_probes(features, labels, features, labels, own=torch.arange(len(features)))
         values = {"eer": float(roc.eer), "rank1": float((ranked.rank[ranked.mated] == 1).double().mean())}
         for far in [f for f in REPORTED_FARS if roc.resolve_fars([f])][:1]:
             values[f"tar@{far:g}"] = float(roc.accepted_same[roc.at_far(far)]) / roc.positives
         return {name: 100 * value for name, value in values.items()}
 
     def evidence(self) -> Evidence | None:
-        """Return features of measured samples with pictures of them, drawn by the preprocessing if they are no pictures."""
+        """Return features of measured samples with their pictures. The preprocessing draws samples that are not pictures."""
         found = super().evidence()
         if found is None or not isinstance(self.preprocessing, Preprocessing) or self.preprocessing.medium == "picture":
             return found

@@ -14,26 +14,26 @@ from ...evaluation import energy_distance
 from ...geometry import normalize, uniform
 from ...models import SphereVelocity
 from ...models.velocity_field import geodesic_velocity, integrate_flow
-from ..datasets import NormalizeBatch, Normalizer, as_samples
-from .task import Task, draw
+from ..datasets import Normalizer, append_normalization, as_samples
+from .task import Task, draw, sum_losses
 
 
 class SphereFlow(Task):
     r"""A generative model of directions: E‖v(x_t, t) − dx_t/dt‖² over arcs from uniform points to data (arXiv:2302.03660).
 
-    A sample is flattened and divided by its length, so images are points of the sphere too: their direction, without
-    brightness. Measured are this error on held-out data, with fixed points and times, and the energy distance between
-    generated and held-out points.
+    A sample is flattened and divided by its length. An image thus becomes a point of the sphere, without its brightness.
+    Metrics are the same error on measured data, with fixed points and times, and the energy distance between generated and
+    measured points.
 
     Args:
         model: The velocity field.
         train: Samples of any shape, none of length 0.
         measured: Samples to compare generated ones with.
         regularizers: Terms of the weights, with ``terms`` and ``step``.
-        samples: Held-out and generated points, at most.
+        samples: Largest number of measured points and of generated points.
         integration_steps: Steps of the exponential map from t = 0 to t = 1.
         batch_size: Points per batch, of all processes together.
-        preprocessing: How stored samples become inputs.
+        preprocessing: Converts stored samples to inputs; None if the samples are inputs.
         seed: Seed of the batches.
 
     Raises:
@@ -72,7 +72,7 @@ class SphereFlow(Task):
         self.model, self.integration_steps = model, integration_steps
         self.regularizers = nn.ModuleList(regularizers)
         batch = min(batch_size, len(train_samples))
-        augment = None if preprocessing is None else NormalizeBatch(preprocessing)
+        augment = append_normalization(None, preprocessing)
         self.loader: Loader = Loader(train_samples, batch, seed, augment=augment, drop_last=True)
         raw, self.labels = measured_samples.batch(torch.arange(min(samples, len(measured_samples))))
         inputs = raw if preprocessing is None else preprocessing.normalize(raw)
@@ -88,23 +88,15 @@ class SphereFlow(Task):
         world, rank = self.loader.world_size, self.loader.rank
         start = uniform(len(points) * world, points.shape[1], device=points.device)[rank::world]
         t = torch.rand(len(points) * world, device=points.device)[rank::world]
-        parts = {"objective": self.matching_loss(start, points, t)}
-        for regularizer in self.regularizers:
-            parts |= regularizer.terms()  # type: ignore[operator]
-        return torch.stack(list(parts.values())).sum(), parts
+        return sum_losses({"objective": self.compute_matching_loss(start, points, t)}, self.regularizers)
 
-    def matching_loss(
+    def compute_matching_loss(
         self, start: Float[Tensor, "batch dim"], end: Float[Tensor, "batch dim"], t: Float[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """Return the mean of ‖v(x_t, t) − dx_t/dt‖² over arcs from ``start`` to ``end``."""
         x, velocity = geodesic_velocity(start, end, t)
         error: Tensor = self.model(x, t) - velocity
         return error.square().sum(1).mean()
-
-    def advance(self, step: int) -> None:
-        """Advance the regularizers."""
-        for regularizer in self.regularizers:
-            regularizer.step()  # type: ignore[operator]
 
     @torch.no_grad()
     def generate(self, count: int, seed: int = 0) -> Float[Tensor, "count dim"]:
@@ -114,25 +106,25 @@ class SphereFlow(Task):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return the error on held-out data, and the energy distance between generated and held-out points."""
+        """Return the error on measured data, and the energy distance between generated and measured points."""
         source, points = torch.Generator().manual_seed(1), self.measured.to(self.device)
         start = uniform(len(points), points.shape[1], generator=source).to(self.device)
         t = torch.rand(len(points), generator=source).to(self.device)
         generated = self.generate(len(points))
         return {
-            "matching_loss": float(self.matching_loss(start, points, t)),
+            "matching_loss": float(self.compute_matching_loss(start, points, t)),
             "energy_distance": energy_distance(generated, points),
         }
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
-        """Draw generated points: on the circle or sphere beside held-out ones, or as images if the samples are images."""
+        """Draw generated points beside measured ones on the circle or sphere, or generated images if samples are images."""
         dim = self.model.in_features
         if dim in (2, 3):
             points = torch.cat([self.measured.cpu(), self.generate(len(self.measured)).cpu()])
-            owner = torch.arange(2).repeat_interleave(len(self.measured))
-            options: dict[str, Any] = {"names": ["held out", "generated"], "projection": "3d" if dim == 3 else None}
-            draw(folder / "samples.png", plots.plot_features, points, owner, **options)
+            origin = torch.arange(2).repeat_interleave(len(self.measured))
+            options: dict[str, Any] = {"names": ["measured", "generated"], "projection": "3d" if dim == 3 else None}
+            draw(folder / "samples.png", plots.plot_features, points, origin, **options)
         elif len(self.shape) == 3:
             images = self.generate(64).cpu().unflatten(1, self.shape).clamp_min(0)
             draw(folder / "samples.png", plots.plot_filters, images, columns=8)

@@ -11,22 +11,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ... import plots
-from ...data import Augmentation, Compose, Loader
+from ...data import Augmentation, Loader
 from ...energy import uniformity
 from ...geometry import uniform
 from ...geometry.distributions import log_sphere_area
 from ...models import SphericalAutoencoder
-from ..datasets import NormalizeBatch, Normalizer, as_samples
-from .task import Task, draw
-from .unit_images import normalize_to_unit
+from ..datasets import Normalizer, append_normalization, as_samples, normalize_to_unit
+from .task import Task, draw, sum_losses
 
-BATCH = 256  # images per step of a measurement
+EVALUATION_BATCH = 256  # images
 
 
 class SphericalVAE(Task):
     r"""Images as directions: the loss is −log p(x|z) + β·KL(q(z|x) ‖ uniform), in nats per image (arXiv:1804.00891).
 
-    Measured are the negative evidence lower bound (β = 1) with its two parts, the log-likelihood by importance sampling,
+    Metrics are the negative evidence lower bound (β = 1) with its two parts, the log-likelihood by importance sampling,
     log p(x) ≈ log (1/S)·Σ_s p(x|z_s)·p(z_s)/q(z_s|x), and the uniformity of the mean directions (smaller is more even).
 
     Args:
@@ -35,11 +34,11 @@ class SphericalVAE(Task):
         measured: Images to measure.
         regularizers: Terms of the weights, with ``terms`` and ``step``.
         beta: Weight of the divergence; 1 is the evidence lower bound.
-        samples: Measured images, at most.
+        samples: Largest number of measured images.
         draws: Codes per image for the log-likelihood.
         batch_size: Images per batch, of all processes together.
         augment: Random changes of training batches.
-        preprocessing: How stored samples become inputs, which must lie in [0, 1].
+        preprocessing: Converts stored samples to inputs, which must lie in [0, 1]; None if the samples are inputs.
         seed: Seed of batches and augmentation.
 
     Raises:
@@ -80,9 +79,10 @@ class SphericalVAE(Task):
         measured_samples = train_samples if measured is None else as_samples(measured, "measured")
         self.model, self.beta, self.draws = model, float(beta), draws
         self.regularizers = nn.ModuleList(regularizers)
-        steps = [step for step in (augment, None if preprocessing is None else NormalizeBatch(preprocessing)) if step]
         batch = min(batch_size, len(train_samples))
-        self.loader = Loader(train_samples, batch, seed, augment=Compose(*steps) if steps else None, drop_last=True)
+        self.loader = Loader(
+            train_samples, batch, seed, augment=append_normalization(augment, preprocessing), drop_last=True
+        )
         raw, labels = measured_samples.batch(torch.arange(min(samples, len(measured_samples))))
         self.measured, self.labels = normalize_to_unit(raw, preprocessing, type(self).__name__), labels
         self._facts = {"training samples": len(train_samples), "measured samples": len(self.measured)}
@@ -91,51 +91,45 @@ class SphericalVAE(Task):
         """Return the loss of a batch, and its parts."""
         posterior = self.model.posterior(batch[0])
         parts = {
-            "reconstruction": self.reconstruction(batch[0], posterior.sample()).mean(),
+            "reconstruction": self.compute_reconstruction_loss(batch[0], posterior.sample()).mean(),
             "divergence": self.beta * posterior.divergence_from_uniform().mean(),
         }
-        for regularizer in self.regularizers:
-            parts |= regularizer.terms()  # type: ignore[operator]
-        return torch.stack(list(parts.values())).sum(), parts
+        return sum_losses(parts, self.regularizers)
 
-    def reconstruction(
+    def compute_reconstruction_loss(
         self, images: Float[Tensor, "batch c h w"], codes: Float[Tensor, "batch latent"]
     ) -> Float[Tensor, " batch"]:
         """Return −log p(x|z) of images in nats, the sum over Bernoulli pixels."""
         logits = self.model.decode(codes)
         return F.binary_cross_entropy_with_logits(logits, images, reduction="none").flatten(1).sum(1)
 
-    def advance(self, step: int) -> None:
-        """Advance the regularizers."""
-        for regularizer in self.regularizers:
-            regularizer.step()  # type: ignore[operator]
-
     @torch.no_grad()
-    def log_likelihood(
+    def estimate_log_likelihood(
         self, images: Float[Tensor, "batch c h w"], generator: torch.Generator | None = None
     ) -> Float[Tensor, " batch"]:
-        """Estimate log p(x) by importance sampling; the estimate is too low on average and rises with ``draws``.
+        """Estimate log p(x) by importance sampling. The estimate is too low on average and rises with ``draws``.
 
-        Weights have a heavy tail under a power spherical posterior, whose density is 0 opposite to the mean, and are
-        bounded under a von Mises–Fisher one.
+        The density of a power spherical posterior is 0 opposite to the mean, so its importance weights have a heavy tail. Those
+        of a von Mises–Fisher posterior are bounded.
         """
         posterior, weights = self.model.posterior(images), []
         codes = posterior.sample(self.draws, generator=generator)
         log_ratios = -log_sphere_area(self.model.latent_dim) - posterior.log_density(codes)
-        for part in codes.split(max(1, BATCH // len(images))):
+        for part in codes.split(max(1, EVALUATION_BATCH // len(images))):
             repeated = images.expand(len(part), *images.shape).flatten(0, 1)
-            weights.append(-self.reconstruction(repeated, part.flatten(0, 1)).view(len(part), len(images)))
+            losses = self.compute_reconstruction_loss(repeated, part.flatten(0, 1))
+            weights.append(-losses.view(len(part), len(images)))
         return torch.logsumexp((torch.cat(weights) + log_ratios).double(), 0) - math.log(self.draws)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Return the negative bound and its parts, the log-likelihood, the mean concentration and the uniformity of the codes."""
         source, rows, codes = torch.Generator(self.device).manual_seed(0), [], []
-        for images in self.measured.to(self.device).split(BATCH):
+        for images in self.measured.to(self.device).split(EVALUATION_BATCH):
             posterior = self.model.posterior(images)
-            reconstruction = self.reconstruction(images, posterior.sample(generator=source))
+            reconstruction = self.compute_reconstruction_loss(images, posterior.sample(generator=source))
             divergence = posterior.divergence_from_uniform()
-            parts = (reconstruction, divergence, self.log_likelihood(images, source), posterior.concentration)
+            parts = (reconstruction, divergence, self.estimate_log_likelihood(images, source), posterior.concentration)
             rows.append(torch.stack([part.double() for part in parts], 1))
             codes.append(posterior.mean.float())
         reconstruction, divergence, likelihood, concentration = torch.cat(rows).mean(0).tolist()
@@ -159,7 +153,7 @@ class SphericalVAE(Task):
         dim = self.model.latent_dim
         if dim in (2, 3):
             features = torch.cat(
-                [self.model.features(part.to(self.device)).cpu() for part in self.measured.split(BATCH)]
+                [self.model.features(part.to(self.device)).cpu() for part in self.measured.split(EVALUATION_BATCH)]
             )
             projection = "3d" if dim == 3 else None
             draw(folder / "codes.png", plots.plot_features, features, self.labels, projection=projection)

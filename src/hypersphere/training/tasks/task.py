@@ -6,7 +6,7 @@ Every task logs the energy of its layers and the annealing of its head beside th
 import os
 import pathlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -22,8 +22,8 @@ from ...neurons import neuron_layers, neurons
 from ...objectives import MarginSoftmax
 
 Batch = tuple[Tensor, ...]
+# The logged energy of a larger head is estimated from this number of rows: all pairs of a million rows would take hours.
 MAX_ROWS_OF_EXACT_ENERGY = 8192
-"""The logged energy of a larger head is estimated from this many rows, because all pairs of a million rows would take hours."""
 
 
 class Batches(Protocol):
@@ -32,17 +32,18 @@ class Batches(Protocol):
     def __iter__(self) -> Iterator[Batch]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position."""
+        """Return the position."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Moves to a saved position."""
+        """Move to a saved position."""
 
 
 class Task(nn.Module, ABC):
     """All learned parts in one module, so that one DDP wrapper and one ``state_dict`` contain them.
 
-    ``forward(step, *batch)`` gives the loss and its named parts. The trainer calls :meth:`advance` after every step,
-    :meth:`evaluate` now and then, and :meth:`pictures` at the end. ``loader`` gives batches; ``model`` is what is kept.
+    ``forward(step, *batch)`` returns the loss and its named parts. The trainer calls :meth:`advance` after every step,
+    :meth:`evaluate` every ``evaluate_every`` steps, and :meth:`pictures` at the end. ``loader`` yields the batches. The weights
+    of ``model`` are the result of the run.
 
     >>> class Slope(Task):  # your own task: a regression
     ...     def __init__(self):
@@ -60,7 +61,7 @@ class Task(nn.Module, ABC):
     model: nn.Module
     loader: Batches
     partial = False
-    """whether a step may leave parameters without a gradient (two players taking turns)"""
+    """Whether a step may leave parameters without a gradient, as with two players that take turns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,11 +77,13 @@ class Task(nn.Module, ABC):
         """Return the metrics. Called without gradients, in evaluation mode, on every process."""
 
     def advance(self, step: int) -> None:
-        """Advance all schedules; ``step`` steps have been made."""
+        """Advance all schedules after step number ``step``; the base class advances those of ``self.regularizers``."""
+        for regularizer in getattr(self, "regularizers", ()):
+            regularizer.step()
 
     def measures(self) -> dict[str, float]:
         """Return further values that are logged with every evaluation."""
-        return {**layer_energies(self.model, **self.logged_energy), **annealing_value(self.model)}
+        return {**compute_layer_energies(self.model, **self.logged_energy), **get_annealing_value(self.model)}
 
     def pictures(self, folder: pathlib.Path) -> None:
         """Draw pictures into the folder."""
@@ -90,8 +93,8 @@ class Task(nn.Module, ABC):
         return None
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """Write further files from the final ``weights``, such as an embedder; return the reason if none was written."""
-        return "this task has no features to embed by"
+        """Write further files from the final ``weights``, such as an embedder. Return the reason if there is no embedder."""
+        return "this task has no features that an embedder could return"
 
     def summary(self) -> dict[str, Any]:
         """Return what the model card says about the data."""
@@ -107,6 +110,23 @@ class Task(nn.Module, ABC):
         return next(self.parameters()).device
 
 
+def sum_losses(
+    parts: Mapping[str, Tensor], regularizers: Iterable[nn.Module], labels: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the sum of losses and of the weighted terms of regularizers, and all of them by name.
+
+    Args:
+        parts: The losses by name.
+        regularizers: Modules with a method ``terms``, which returns terms by name.
+        labels: Labels of the batch, for regularizers that use them.
+    """
+    parts = dict(parts)
+    for regularizer in regularizers:
+        for name, value in regularizer.terms(labels).items():  # type: ignore[operator]
+            parts[name] = parts[name] + value if name in parts else value
+    return torch.stack(list(parts.values())).sum(), parts
+
+
 def draw(
     path: str | os.PathLike[str], plot: Callable[..., Any], *args: Any, projection: str | None = None, **options: Any
 ) -> None:
@@ -117,12 +137,12 @@ def draw(
 
 
 @torch.no_grad()
-def layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -> dict[str, float]:
+def compute_layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -> dict[str, float]:
     """Return the mean energy of the neurons of every layer, and of the classes.
 
     Layers with one neuron or one dimension are left out. The energy of a head with more than ``MAX_ROWS_OF_EXACT_ENERGY``
-    rows is estimated from that many rows, always the same ones. The rows of a head that is sharded among processes are
-    gathered, so all processes must call this function.
+    rows is estimated from a fixed selection of that number of rows. The rows of a sharded head are gathered, so all processes
+    must call this function.
 
     Args:
         model: The network.
@@ -131,7 +151,7 @@ def layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -
     """
     rows = {name: neurons(module).detach() for name, module in neuron_layers(model).items()}
     heads = {name: head for name, head in model.named_modules() if isinstance(head, MarginSoftmax)}
-    rows |= {name: _some_rows(head.weight.detach()) for name, head in heads.items()}
+    rows |= {name: _select_rows(head.weight.detach()) for name, head in heads.items()}
     return {
         f"energy/{name}": hyperspherical_energy(weight, s, half_space).item()
         for name, weight in rows.items()
@@ -140,8 +160,8 @@ def layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -
 
 
 @torch.no_grad()
-def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
-    """Return angles within and between classes (radians), the angular Fisher score, mean and deviation of the features' norms."""
+def measure_features(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
+    """Return angles within and between classes in radians, the angular Fisher score, and mean and deviation of the norms."""
     norms = features.norm(dim=1)
     values = {"feature_norm": norms.mean().item(), "feature_norm_std": norms.std().item()}
     if features.shape[1] > 1 and len(labels.unique()) > 1:
@@ -151,13 +171,13 @@ def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -
     return values
 
 
-def annealing_value(model: nn.Module) -> dict[str, float]:
+def get_annealing_value(model: nn.Module) -> dict[str, float]:
     """Return the current λ of the head, if it has annealing."""
     heads = [module for module in model.modules() if isinstance(module, MarginSoftmax) and module.annealing is not None]
     return {"lambda": heads[0].annealing.value.item()} if heads else {}  # type: ignore[union-attr]
 
 
-def _some_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
+def _select_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
     """Return all rows of a small head and a random part of a large one, gathered from all processes."""
     total = weight.numel() // weight.shape[-1]
     if total <= MAX_ROWS_OF_EXACT_ENERGY:
