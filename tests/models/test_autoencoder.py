@@ -63,7 +63,7 @@ def test_refuses():
     net = Autoencoder(1, widths=(4, 4))
     with pytest.raises(ValueError, match="keep must be 'product', 'angle' or 'norm', got 'length'"):
         net.encode(torch.zeros(1, 1, 4, 4), keep="length")
-    with pytest.raises(ValueError, match=r"images must have a height and width that 4 divides, got \(6, 4\)"):
+    with pytest.raises(ValueError, match=r"height and width of images must be multiples of 4, got \(6, 4\)"):
         net(torch.zeros(1, 1, 6, 4))
     with pytest.raises(ValueError, match="widths and code_channels must be integers ≥ 1"):
         Autoencoder(widths=())

@@ -8,14 +8,14 @@ import torch
 
 from hypersphere.models import CATALOG, FetchError, fetch_model, find_entry, load_network
 from hypersphere.models import catalog as module
-from hypersphere.models.catalog import LICENCE_TIERS, PackageFile, Source, WebFile
+from hypersphere.models.catalog import PackageFile, Source, WebFile
 
 
 class Given(Source):
     def __init__(self, content):
         self.content = content
 
-    place = "a test"
+    title = "a test"
 
     def __str__(self):
         return "a test"
@@ -43,7 +43,7 @@ def test_an_entry_is_complete(name):
     entry = CATALOG[name]
     assert entry.name == name
     assert len(entry.sha256) == 64
-    assert entry.tier in LICENCE_TIERS
+    assert entry.tier in ("permissive", "non-commercial", "unknown")
     assert entry.sources
     assert entry.size > 0
     assert entry.architecture == "onnx" or entry.architecture in module.READERS
@@ -57,7 +57,7 @@ def test_a_file_is_verified_and_kept(entry):
     entry.sources[0].content = b"other"
     assert fetch_model("yunet") == path  # not fetched again
     path.write_bytes(b"changed")
-    with pytest.raises(FetchError, match=r"does not have the SHA-256 .*; delete it"):
+    with pytest.raises(FetchError, match=r"does not have the SHA-256 .*; delete the file to fetch it again"):
         fetch_model("yunet")
 
 

@@ -62,7 +62,7 @@ def test_other_and_damaged_files_end_in_one_sentence(network, tmp_path):
     content = path.read_bytes()
     place = content.index(b"\x05con_4") + 6
     for changed, message in [
-        (b"", "does not hold dlib's face network: layers are missing after byte 0"),
+        (b"", "does not contain dlib's face network: layers are missing after byte 0"),
         (content[:5000], "is damaged at byte"),
         (content[: len(content) // 2], r"is damaged at byte|layers are missing"),
         (content[:place] + b"\x01\x03" + content[place + 2 :], "is damaged at byte"),

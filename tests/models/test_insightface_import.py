@@ -188,7 +188,10 @@ def without(state, key):
         ({"weight": Hostile()}, "is not a state dict that can be read without executing code"),
         ([1, 2], "must be a state dict, which maps names to tensors, got a list"),
         ({"weight": 3}, "must be a state dict"),
-        ({"weight": torch.zeros(2)}, "holds neither an iresnet nor a mobilefacenet of insightface: no known depth has"),
+        (
+            {"weight": torch.zeros(2)},
+            "contains neither an iresnet nor a mobilefacenet of insightface: no known depth has",
+        ),
         (without(make_mobile_state(), "features.layers.2.weight"), "there is no features.layers.2.weight"),
         (
             without(make_mobile_state(), "conv_sep.layers.2.weight"),
@@ -200,7 +203,7 @@ def without(state, key):
         ),
         (
             {**make_mobile_state(), "layers.0.layers.1.bias": torch.zeros(5)},
-            r"layers.0.layers.1.bias: \(5,\) where \(128,\) is needed",
+            r"layers.0.layers.1.bias: \(5,\) instead of \(128,\)",
         ),
     ],
 )

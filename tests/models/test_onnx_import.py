@@ -135,7 +135,7 @@ def test_weights_in_other_files_are_not_followed(tmp_path):
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="secret")
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=r"keeps its weights in other files|is not a readable ONNX file"):
+    with pytest.raises(ValueError, match=r"stores its weights in other files|is not a readable ONNX file"):
         import_onnx(path)
 
 

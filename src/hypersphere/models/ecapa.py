@@ -10,7 +10,7 @@ DILATIONS = (2, 3, 4)
 
 
 class Res2Convolution(nn.Module):
-    """Convolutions over groups of channels, each of which also sees the output of the group before (Gao et al., 2019)."""
+    """Convolutions over groups of channels. Each group also sees the output of the group before it (Gao et al., 2019)."""
 
     def __init__(self, channels: int, kernel: int, dilation: int, scale: int):
         super().__init__()
@@ -19,7 +19,7 @@ class Res2Convolution(nn.Module):
         self.scale = scale
 
     def forward(self, x: Float[Tensor, "b d t"]) -> Float[Tensor, "b d t"]:
-        """Return the first group as it is, and the convolved others."""
+        """Return the first group unchanged, followed by the convolved other groups."""
         first, *groups = x.chunk(self.scale, 1)
         outputs = [first]
         for part, group in zip(self.parts, groups, strict=True):
@@ -46,14 +46,14 @@ class ECAPA(nn.Module):
 
     Args:
         bands: Mel bands of the input.
-        channels: Width of the layers; a multiple of ``scale``. 512 and 1024 are those of the paper; 128 is enough for tens of
+        channels: Width of the layers, a multiple of ``scale``. The paper uses 512 and 1024; 128 is enough for tens of
             speakers.
-        feature_dim: Dimension of the feature. 192 is that of the paper.
+        feature_dim: Dimension of the feature. The paper uses 192.
         scale: Groups of channels in the Res2 convolutions.
         hidden: Width of attention and of squeeze and excitation.
 
     Raises:
-        ValueError: ``channels`` is not a multiple of ``scale``.
+        ValueError: If ``channels`` is not a multiple of ``scale``.
 
     >>> ECAPA(bands=40, channels=32, feature_dim=16)(torch.rand(2, 40, 100)).shape
     torch.Size([2, 16])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-# kernel, repeats, input and output channels, expansion, stride of the first repeat
+# Kernel, number of blocks, input and output channels, expansion, stride of the first block.
 STAGES = (
     (3, 1, 32, 16, 1, 1),
     (3, 2, 16, 24, 6, 2),
@@ -23,7 +23,7 @@ FEATURE_DIM = 1280
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution padded as TensorFlow's ``same``: the output has ⌈side / stride⌉ pixels, the extra row is at the end."""
+    """A convolution with the padding ``same`` of TensorFlow: the output side is ⌈side / stride⌉; odd padding is larger at the end."""
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
         """Return the convolution of the padded input."""
@@ -35,7 +35,7 @@ class SameConv2d(nn.Conv2d):
 
 
 class InvertedResidual(nn.Module):
-    """Expand, filter each channel, project; with a shortcut where shapes agree."""
+    """Expand, filter each channel, project; with a shortcut if the shape does not change."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, expansion: int, stride: int):
         super().__init__()
@@ -83,7 +83,7 @@ def read_efficientnet_lite0(state: Mapping[str, Any]) -> EfficientNetLite0:
     """Return the network with the published weights.
 
     Args:
-        state: The state dict of ``efficientnet_lite_pytorch``. Its classifier is left out.
+        state: The state dict of ``efficientnet_lite_pytorch``. The weights of its classifier are not used.
 
     Raises:
         ValueError: If tensors are missing or have other shapes.

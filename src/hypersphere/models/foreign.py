@@ -1,4 +1,4 @@
-"""Networks of other libraries as feature extractors: vision models of transformers, models of timm; and a projection."""
+"""Networks of other libraries as feature extractors (transformers, timm), and linear maps of the features of any network."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from .._extras import require
 from ..geometry import normalize
 from .network import read_features
 
-# Architectures and keys that only set sizes and constants of the network.
+# Vision architectures without code from the hub, and configuration keys that only set sizes and constants of the network.
 TRANSFORMERS_ARCHITECTURES = frozenset(
     """
     beit bit convnext convnextv2 deit dinov2 dinov3_vit efficientnet focalnet hiera levit mobilenet_v1
@@ -36,7 +36,7 @@ TRANSFORMERS_KEYS = frozenset(
     width_factor window_size
     """.split()  # noqa: SIM905
 )
-# Keys that `to_json_string` writes beside the architecture. They do not change the features and are left out.
+# Other keys that `to_json_string` writes. They do not change the features and are ignored.
 TRANSFORMERS_NOTES = frozenset(
     """
     _name_or_path architectures chunk_size_feed_forward dtype id2label is_encoder_decoder label2id
@@ -46,11 +46,11 @@ TRANSFORMERS_NOTES = frozenset(
 
 
 def _check_transformers_config(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the architecture and the keys that are on the lists above, or raise a ``ValueError`` that names another."""
+    """Return the architecture and the accepted keys of a configuration. Raise a ``ValueError`` for any other key."""
     if not isinstance(values, dict) or values.get("model_type") not in TRANSFORMERS_ARCHITECTURES:
         known = ", ".join(sorted(TRANSFORMERS_ARCHITECTURES))
-        given = values.get("model_type") if isinstance(values, dict) else values
-        raise ValueError(f"model_type must be one of {known}, got {given!r}")
+        model_type = values.get("model_type") if isinstance(values, dict) else values
+        raise ValueError(f"model_type must be one of {known}, got {model_type!r}")
     unknown = sorted(set(values) - TRANSFORMERS_KEYS - TRANSFORMERS_NOTES - {"model_type"})
     if unknown:
         raise ValueError(
@@ -60,12 +60,12 @@ def _check_transformers_config(values: dict[str, Any]) -> tuple[str, dict[str, A
 
 
 class Projected(nn.Module):
-    """A linear map with batch normalization behind another network's features.
+    """A trained linear map and batch normalization after the features of another network.
 
     Args:
-        network: gives features (batch, ``in_features``), by its method ``features`` or its output; maps are averaged.
-        in_features: the dimension of its features.
-        feature_dim: the dimension behind the projection.
+        network: The network; :func:`read_features` reads its features.
+        in_features: Dimension of its features.
+        feature_dim: Dimension after the projection.
 
     >>> net = Projected(torch.nn.Conv2d(3, 12, 3), 12, 4)
     >>> net(torch.zeros(2, 3, 8, 8)).shape
@@ -88,9 +88,9 @@ class WithDiscriminant(nn.Module):
     """A linear map of the directions of another network's features, such as a discriminant fitted to training features.
 
     Args:
-        network: gives features (batch, ``in_features``), by its method ``features`` or its output; maps are averaged.
-        in_features: the dimension of its features.
-        feature_dim: the dimension behind the map.
+        network: The network; :func:`read_features` reads its features.
+        in_features: Dimension of its features.
+        feature_dim: Dimension after the map.
 
     >>> net = WithDiscriminant(torch.nn.Conv2d(3, 12, 3), 12, 4)
     >>> net(torch.zeros(2, 3, 8, 8)).shape
@@ -133,26 +133,20 @@ class TransformersNetwork(nn.Module):
         transformers = require("transformers", "hub")
         try:
             kind, values = _check_transformers_config(json.loads(config))
-            made = transformers.AutoConfig.for_model(kind, **values)
-            self.model: Any = transformers.AutoModel.from_config(made)
+            self.model: Any = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **values))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"config must be the JSON of a vision model of transformers: {error}") from error
 
     def forward(self, x: Tensor) -> Float[Tensor, "b d"]:
         """Return the pooled features of a batch."""
-        out = self.model(pixel_values=x)
-        pooled = getattr(out, "pooler_output", None)
-        if pooled is not None:
-            return pooled.flatten(1)
-        hidden: Tensor = out.last_hidden_state
-        return hidden.mean(1) if hidden.ndim == 3 else hidden.flatten(2).mean(2)
+        return read_features(self.model, x)
 
 
 def timm_network(name: str, in_channels: int = 3) -> nn.Module:
     """Return the model of ``timm`` with this name, without its classifier and with random weights.
 
     Args:
-        name: A plain model name. Names with a source, such as ``hf-hub:owner/model``, are refused because they fetch.
+        name: A plain model name. Names with a source, such as ``hf-hub:owner/model``, are refused because timm would download.
         in_channels: The number of input channels.
 
     Raises:

@@ -10,14 +10,14 @@ from typing_extensions import TypedDict, Unpack
 from ..neurons import neuron_layers
 from ..operators import Operator
 from .blocks import ActivationOption, Conv, LayerFactory, NormOption, make_layers
-from .network import ConvNet, Options
+from .network import ConvNet, Options, make_pair
 
 
 class Generator(nn.Module):
     """The generator of table D.5(a): a dense layer to M×M×512, three 4×4 deconvolutions of stride 2, a 3×3 convolution.
 
-    Deconvolutions are followed by BatchNorm and ReLU. A deconvolution writes patches and reads none, so it has no angle
-    and cannot be an operator.
+    BatchNorm and ReLU follow each deconvolution. A deconvolution has no input patch and thus no angle, so there is no operator
+    for it.
 
     Args:
         latent_dim: Dimension of ``z ~ N(0, I)``, 128 in the table.
@@ -90,19 +90,19 @@ def discriminator(
     ``spectral_norm``, ``weight_norm``, ``norm="batch"``, ``norm=layer_norm``; an ``operator`` makes its layers spherical.
 
     Args:
-        spectral_norm: Divide the weight of every layer, the last one as well, by its largest singular value (D.13).
-        weight_norm: Learn direction and length of every neuron apart (Salimans and Kingma, 2016), the last one as well.
+        spectral_norm: Divide the weight of every layer, including the last one, by its largest singular value (D.13).
+        weight_norm: Learn direction and length of every neuron separately (Salimans and Kingma, 2016), also in the last layer.
         num_classes: Outputs; 1 for real or generated.
         **options: See :class:`~hypersphere.models.Options`.
 
     Raises:
-        ValueError: If both norms of weights are asked for.
+        ValueError: If both normalizations of weights are set.
 
     >>> discriminator(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 1])
     """
     if spectral_norm and weight_norm:
-        raise ValueError("spectral_norm and weight_norm both replace the length of the weights: choose one")
+        raise ValueError("spectral_norm and weight_norm cannot be combined, because both set the length of the weights")
     rows = [row for n in (64, 128, 256) for row in (Conv(n), Conv(n, kernel=4, stride=2))]
     options.setdefault("norm", None)
     options.setdefault("activation", "leaky_relu")
@@ -160,9 +160,9 @@ class Players(nn.Module):
         width: float = 1.0,
     ):
         super().__init__()
-        height, across = (input_size, input_size) if isinstance(input_size, int) else input_size
-        if height != across:
-            raise ValueError(f"input_size must be square, got {height}×{across}: set size")
+        height, columns = make_pair(input_size)
+        if height != columns:
+            raise ValueError(f"input_size must be square, got {height}×{columns}: set size")
         norms: dict[str, NormOption] = {"none": None, "batch": "batch", "layer": layer_norm}
         if norm not in norms:
             raise ValueError(f"norm must be one of {', '.join(norms)}, got {norm!r}")

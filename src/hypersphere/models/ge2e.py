@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..geometry import normalize
 from ..geometry.numerics import needs_graph
 
-CPU_BATCH = 32  # windows that pass the LSTM layers at once without gradients
+CPU_BATCH = 32  # windows per pass through the LSTM layers on a CPU without gradients
 
 
 class GE2E(nn.Module):
@@ -33,11 +33,11 @@ class GE2E(nn.Module):
         self.linear = nn.Linear(hidden, feature_dim)
 
     def forward(self, spectrograms: Float[Tensor, "b bands frames"]) -> Float[Tensor, "b d"]:
-        """Return features of length 1. All components are at least 0."""
+        """Return features of length 1. All components are ≥ 0."""
         frames = spectrograms.transpose(1, 2)
-        # On a CPU the states of 32 windows fit into the cache: 4.6 instead of 5.4 ms per window of 1.6 s in a batch of 128.
-        whole = frames.device.type != "cpu" or needs_graph(frames, self.linear.weight)
-        parts = [frames] if whole else frames.split(CPU_BATCH)
+        # The states of 32 windows fit into the cache of a CPU: 4.6 instead of 5.4 ms per window of 1.6 s in a batch of 128.
+        in_one_pass = frames.device.type != "cpu" or needs_graph(frames, self.linear.weight)
+        parts = [frames] if in_one_pass else frames.split(CPU_BATCH)
         last = torch.cat([self.lstm(part)[0][:, -1] for part in parts])
         return normalize(torch.relu(self.linear(last)))
 

@@ -58,7 +58,7 @@ class GraphNetwork(nn.Module):
         for node in nodes:
             op, attributes = node["op"], node.get("attributes", {})
             if op in LAYERS:
-                self.layers[layer_name(node["outputs"][0])] = LAYERS[op](attributes)
+                self.layers[get_layer_key(node["outputs"][0])] = LAYERS[op](attributes)
             elif op not in FUNCTIONS:
                 raise UnsupportedOperatorError(
                     f"operator {op} of node {node.get('name') or node['outputs'][0]} is not supported; supported are "
@@ -66,18 +66,22 @@ class GraphNetwork(nn.Module):
                 )
             self.steps.append((op, list(node["inputs"]), list(node["outputs"]), attributes))
         for name, shape in constants.items():
-            self.register_buffer(constant_name(name), torch.zeros(shape))
-        self.constants = {name: constant_name(name) for name in constants}
+            self.register_buffer(get_buffer_name(name), torch.zeros(shape))
+        self.constants = {name: get_buffer_name(name) for name in constants}
+        # The number of the last step that reads each value, after which `forward` frees it.
         self._last_use = {name: i for i, (_, inputs, _, _) in enumerate(self.steps) for name in inputs}
 
     def forward(self, *inputs: Tensor) -> Any:
         """Run the graph.
 
         Args:
-            *inputs: One tensor per input of the graph. The first dimension is the batch, whatever size was exported.
+            *inputs: One tensor per input of the graph. The first dimension is the batch and may differ from the exported one.
 
         Returns:
-            The output, or a tuple if the graph has several.
+            The output, or a tuple if the graph has several outputs.
+
+        Raises:
+            ValueError: If the number of tensors differs from the number of inputs.
         """
         if len(inputs) != len(self.inputs):
             raise ValueError(f"the graph has the inputs {', '.join(self.inputs)}, got {len(inputs)} tensors")
@@ -87,23 +91,23 @@ class GraphNetwork(nn.Module):
         for i, (op, names, outputs, attributes) in enumerate(self.steps):
             arguments = [values[name] if name else None for name in names]
             if op in LAYERS:
-                made = self.layers[layer_name(outputs[0])](*arguments)
+                result = self.layers[get_layer_key(outputs[0])](*arguments)
             else:
-                made = FUNCTIONS[op](arguments, attributes, batch)
-            values |= zip(outputs, made if isinstance(made, tuple) else (made,), strict=False)
+                result = FUNCTIONS[op](arguments, attributes, batch)
+            values |= zip(outputs, result if isinstance(result, tuple) else (result,), strict=False)
             for name in names:
                 if self._last_use[name] == i and name not in self.outputs:
-                    values.pop(name, None)  # frees memory as early as a hand-written forward would
-        found = tuple(values[name] for name in self.outputs)
-        return found[0] if len(found) == 1 else found
+                    values.pop(name, None)
+        results = tuple(values[name] for name in self.outputs)
+        return results[0] if len(results) == 1 else results
 
 
-def layer_name(output: str) -> str:
+def get_layer_key(output: str) -> str:
     """Return the key in ``layers`` of the node with this output. Keys of a ``ModuleDict`` have no dots."""
     return "layer_" + "".join(letter if letter.isalnum() else "_" for letter in output)
 
 
-def constant_name(name: str) -> str:
+def get_buffer_name(name: str) -> str:
     """Return the name of the buffer that holds a constant."""
     return "constant_" + "".join(letter if letter.isalnum() else "_" for letter in name)
 
@@ -120,7 +124,7 @@ class _PaddedConv(nn.Module):
 
 
 class _Recurrent(nn.Module):
-    """One ONNX LSTM node: (time, batch, features) in, all states, the last state and the last cell out."""
+    """One LSTM node of ONNX: from (time, batch, features) to all states, the last state and the last cell."""
 
     def __init__(self, attributes: Attributes):
         super().__init__()
@@ -135,7 +139,7 @@ class _Recurrent(nn.Module):
         return out.reshape(time, batch, self.directions, -1).transpose(1, 2), last, cell
 
 
-def _conv(attributes: Attributes) -> nn.Module:
+def _build_conv(attributes: Attributes) -> nn.Module:
     kind: Any = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(attributes["kernel_size"])]
     options = {key: attributes[key] for key in ("stride", "dilation", "groups", "bias")}
     sizes = (attributes["in_channels"], attributes["out_channels"], tuple(attributes["kernel_size"]))
@@ -146,14 +150,14 @@ def _conv(attributes: Attributes) -> nn.Module:
     return _PaddedConv(kind(*sizes, **options), sides)
 
 
-def _batch_norm(attributes: Attributes) -> nn.Module:
+def _build_batch_norm(attributes: Attributes) -> nn.Module:
     kind = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[attributes["dimensions"]]
     return kind(attributes["num_features"], eps=attributes["eps"], momentum=attributes["momentum"])
 
 
 LAYERS: dict[str, Callable[[Attributes], nn.Module]] = {
-    "Conv": _conv,
-    "BatchNormalization": _batch_norm,
+    "Conv": _build_conv,
+    "BatchNormalization": _build_batch_norm,
     "PRelu": lambda a: nn.PReLU(a["num_parameters"]),
     "Linear": lambda a: nn.Linear(a["in_features"], a["out_features"], bias=a["bias"]),
     "LSTM": _Recurrent,
@@ -175,8 +179,8 @@ def _max_pool(values: list[Any], attributes: Attributes, batch: int) -> Tensor:
 
 
 def _average_pool(values: list[Any], attributes: Attributes, batch: int) -> Tensor:
-    counted = {"count_include_pad": attributes["count_include_pad"]}
-    return _pool(values[0], attributes, {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}[values[0].ndim], **counted)
+    function = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}[values[0].ndim]
+    return _pool(values[0], attributes, function, count_include_pad=attributes["count_include_pad"])
 
 
 def _reshape(values: list[Any], attributes: Attributes, batch: int) -> Tensor:

@@ -16,9 +16,9 @@ from .mobilefacenet import BASE_WIDTH, MobileFaceNet
 
 State: TypeAlias = Mapping[str, Tensor]
 INSIGHTFACE_ARCHITECTURES = (*(f"iresnet{depth}" for depth in BLOCKS), "mobilefacenet")
-REDUCTION = 16  # by which both networks reduce height and width
+REDUCTION = 16  # factor by which both networks reduce height and width
 
-# Names here → names of insightface.
+# Names of tensors in this library → names in insightface.
 _BLOCK = {"norm": "bn1", "first.conv": "conv1", "first.norm": "bn2", "first.activation": "prelu"}
 _BLOCK |= {
     "second.conv": "conv2",
@@ -60,15 +60,15 @@ def read_insightface(path: str | os.PathLike[str], architecture: str | None = No
         found, network = _build_network(state)
     except (KeyError, ValueError) as error:
         missing = f"there is no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{path} holds neither an iresnet nor a mobilefacenet of insightface: {missing}") from error
+        raise ValueError(f"{path} contains neither an iresnet nor a mobilefacenet of insightface: {missing}") from error
     if architecture not in (None, found):
         raise ValueError(f"architecture must be {found!r} for the tensors in {path}, got {architecture!r}")
     own = {name: value for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
-    foreign = {_spell_name(name, found): name for name in own}
-    problems = _list_problems({key: own[name] for key, name in foreign.items()}, state)
+    own_names = {_translate_name(name, found): name for name in own}
+    problems = _list_problems({key: own[name] for key, name in own_names.items()}, state)
     if problems:
         raise ValueError(f"{path} does not fit {found}: {'; '.join(problems)}")
-    network.load_state_dict({foreign[key]: value for key, value in state.items()}, strict=False)  # checked above
+    network.load_state_dict({own_names[key]: value for key, value in state.items()}, strict=False)  # checked above
     return network.eval()
 
 
@@ -95,12 +95,9 @@ def _read_state(path: Path) -> State:
 def _build_network(state: State) -> tuple[str, IResNet | MobileFaceNet]:
     """Return the name of the architecture and a network with random weights. Raise ``KeyError`` for a missing tensor."""
     if "conv_sep.layers.0.weight" in state:
+        # A stage of one block has no numbered blocks, so it counts as 1.
         blocks = tuple(
-            1
-            + max(
-                (int(m[1]) for key in state if (m := re.match(rf"layers\.{k}\.layers\.(\d+)\.layers", key))), default=0
-            )
-            for k in (1, 3, 5, 7)
+            max(1, _count_blocks(state, rf"layers\.{stage}\.layers\.(\d+)\.layers")) for stage in (1, 3, 5, 7)
         )
         kernel = state["features.layers.0.layers.0.weight"].shape[-1]
         mobile = MobileFaceNet(
@@ -110,10 +107,7 @@ def _build_network(state: State) -> tuple[str, IResNet | MobileFaceNet]:
             feature_dim=state["features.layers.2.weight"].shape[0],
         )
         return "mobilefacenet", mobile
-    counts = tuple(
-        1 + max((int(m[1]) for key in state if (m := re.match(rf"layer{i}\.(\d+)\.", key))), default=-1)
-        for i in (1, 2, 3, 4)
-    )
+    counts = tuple(_count_blocks(state, rf"layer{stage}\.(\d+)\.") for stage in (1, 2, 3, 4))
     depth = next((depth for depth, known in BLOCKS.items() if known == counts), None)
     if depth is None:
         raise ValueError(f"no known depth has {', '.join(map(str, counts))} blocks in layer1 to layer4")
@@ -122,36 +116,41 @@ def _build_network(state: State) -> tuple[str, IResNet | MobileFaceNet]:
     return f"iresnet{depth}", IResNet(depth, input_size=REDUCTION * side, feature_dim=feature_dim)
 
 
-def _spell_name(name: str, architecture: str) -> str:
-    """Return the name in insightface of a tensor of our network."""
-    owner, _, tensor = name.rpartition(".")
+def _count_blocks(state: State, pattern: str) -> int:
+    """Return one more than the largest block number in the names that match; 0 if no name matches."""
+    return 1 + max((int(match[1]) for key in state if (match := re.match(pattern, key))), default=-1)
+
+
+def _translate_name(name: str, architecture: str) -> str:
+    """Return the name in insightface of a tensor of this library's network."""
+    layer, _, tensor = name.rpartition(".")
     known = _MOBILE if architecture == "mobilefacenet" else _IRESNET
-    if owner in known:
-        return f"{known[owner]}.{tensor}"
-    place, *parts = owner.split(".")
-    stage = int(parts.pop(0)) + 1 if place == "stages" else 0
+    if layer in known:
+        return f"{known[layer]}.{tensor}"
+    part, *parts = layer.split(".")
+    stage = int(parts.pop(0)) + 1 if part == "stages" else 0
     if architecture != "mobilefacenet":
         block, *inner = parts
         return f"layer{stage}.{block}.{_BLOCK['.'.join(inner)]}.{tensor}"
-    start = "conv_sep" if place == "last" else f"layers.{stage}"
+    start = "conv_sep" if part == "last" else f"layers.{stage}"
     return ".".join([start, *(f"layers.{_NUMBERS.get(part, part)}" for part in parts), tensor])
 
 
-def _list_problems(wanted: State, given: State) -> list[str]:
-    """Return what is missing, unexpected or misshapen, in a few words each."""
+def _list_problems(expected: State, state: State) -> list[str]:
+    """Describe missing tensors, unexpected tensors, and tensors of another shape."""
     problems = []
-    missing = [key for key in wanted if key not in given]
+    missing = [key for key in expected if key not in state]
     if missing:
-        problems.append(f"{_count(missing)} missing, such as {missing[0]}")
-    unexpected = [key for key in given if key not in wanted]
+        problems.append(f"{_count_tensors(missing)} missing, such as {missing[0]}")
+    unexpected = [key for key in state if key not in expected]
     if unexpected:
-        problems.append(f"{_count(unexpected)} unexpected, such as {unexpected[0]}")
-    wrong = [key for key in wanted if key in given and wanted[key].shape != given[key].shape]
+        problems.append(f"{_count_tensors(unexpected)} unexpected, such as {unexpected[0]}")
+    wrong = [key for key in expected if key in state and expected[key].shape != state[key].shape]
     if wrong:
-        shapes = f"{tuple(given[wrong[0]].shape)} where {tuple(wanted[wrong[0]].shape)} is needed"
-        problems.append(f"{_count(wrong)} of another shape, such as {wrong[0]}: {shapes}")
+        shapes = f"{tuple(state[wrong[0]].shape)} instead of {tuple(expected[wrong[0]].shape)}"
+        problems.append(f"{_count_tensors(wrong)} of another shape, such as {wrong[0]}: {shapes}")
     return problems
 
 
-def _count(found: list[str]) -> str:
-    return "1 tensor is" if len(found) == 1 else f"{len(found)} tensors are"
+def _count_tensors(names: list[str]) -> str:
+    return "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"

@@ -1,10 +1,9 @@
 r"""Two small language models of the same size: nGPT, whose states and weights are directions, and a GPT to compare it with.
 
-Both have rotary positions, gated perceptrons without biases, and an output layer of their own. They differ in what nGPT
-(arXiv:2410.01131) changes: the GPT normalizes the input of every layer by its root mean square and adds the output to an
-unbounded state, h ← h + layer(norm(h)); nGPT has no such normalization and turns a state of length 1 instead. The
-normalization must not be applied to the state that is passed on, h ← norm(h) + …, which was the mistake in the published
-baseline (issue 1 of NVIDIA/ngpt) and made large learning rates diverge.
+Both have rotary positions, gated perceptrons without biases, and an output layer that is not tied to the embedding. The GPT
+normalizes the input of every layer by its root mean square and adds the output to an unbounded state, h ← h + layer(norm(h)).
+nGPT (arXiv:2410.01131) has no such normalization; its states have length 1. The GPT must not normalize the state that is passed
+on, h ← norm(h) + …. This mistake in the published baseline (issue 1 of NVIDIA/ngpt) made large learning rates diverge.
 """
 
 import math
@@ -28,7 +27,7 @@ class LanguageModel(nn.Module, ABC):
         vocabulary: Number of different tokens.
         depth: Number of blocks.
         dim: Dimension of the hidden states.
-        heads: Number of attention heads; ``dim / heads`` must be even, because rotary positions turn pairs.
+        heads: Number of attention heads; ``dim / heads`` must be even, because rotary positions rotate pairs of dimensions.
     """
 
     def __init__(self, vocabulary: int, depth: int, dim: int, heads: int):
@@ -42,7 +41,7 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def states(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return the hidden states behind the last block."""
+        """Return the hidden states after the last block."""
 
     @abstractmethod
     def logits(self, states: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens vocabulary"]:
@@ -56,16 +55,16 @@ class LanguageModel(nn.Module, ABC):
     def generate(
         self, tokens: Int[Tensor, "batch tokens"], count: int, *, context: int, generator: torch.Generator | None = None
     ) -> Int[Tensor, "batch longer"]:
-        """Continue sequences by tokens drawn from the predicted probabilities.
+        """Continue sequences with tokens drawn from the predicted probabilities.
 
         Args:
-            tokens: The beginnings, at least one token each.
+            tokens: Sequences of one or more tokens.
             count: Number of tokens to draw.
             context: Number of last tokens that the model sees, at most that of its training.
             generator: Source of randomness.
 
         Returns:
-            The beginnings with ``count`` further tokens.
+            The sequences with ``count`` more tokens.
 
         >>> model = GPTLanguageModel(5, depth=1, dim=8, heads=2)
         >>> model.generate(torch.zeros(1, 1, dtype=torch.long), 3, context=4).shape
@@ -76,7 +75,7 @@ class LanguageModel(nn.Module, ABC):
             tokens = torch.cat([tokens, torch.multinomial(probabilities, 1, generator=generator)], 1)
         return tokens
 
-    def _positions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def _build_mask_and_rotation(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the causal mask and the rotation of the positions of a sequence."""
         count = tokens.shape[1]
         mask = torch.full((count, count), -math.inf, device=tokens.device).triu(1)
@@ -95,7 +94,7 @@ class NGPTLanguageModel(LanguageModel):
         dim: Dimension of the hidden states.
         heads: Number of attention heads.
         hidden: Neurons of the gated perceptron per dimension; 8/3 makes it as large as a plain one with 4.
-        step: α at the start; None takes 1/``depth``, or 0.05 if that is smaller.
+        step: Initial value of α; None stands for the larger of 1/``depth`` and 0.05.
 
     >>> model = NGPTLanguageModel(30, depth=2, dim=16, heads=2)
     >>> tokens = torch.randint(30, (2, 5))
@@ -124,8 +123,8 @@ class NGPTLanguageModel(LanguageModel):
         self.renormalize_()
 
     def states(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return the states behind the last block, of length 1."""
-        mask, rotation = self._positions(tokens)
+        """Return the states after the last block, of length 1."""
+        mask, rotation = self._build_mask_and_rotation(tokens)
         h: Tensor = self.embedding(tokens)
         for block in self.blocks:
             h = block(h, mask, rotation)
@@ -169,7 +168,7 @@ class GPTBlock(nn.Module):
         mask: Float[Tensor, "tokens tokens"],
         rotation: Float[Tensor, "tokens half 2"],
     ) -> Float[Tensor, "batch tokens dim"]:
-        """Return the next states. Only what the layers read is normalized, never the state that is passed on."""
+        """Return the next states. Only the inputs of the layers are normalized, never the state that is passed on."""
         x = self.attention_norm(h)
         q, k, v = (split_heads(layer(x), self.heads) for layer in (self.query, self.key, self.value))
         q, k = (rotate_by_position(y, rotation) for y in (q, k))
@@ -182,8 +181,8 @@ class GPTBlock(nn.Module):
 class GPTLanguageModel(LanguageModel):
     r"""A GPT with the layers and sizes of :class:`NGPTLanguageModel`: its baseline.
 
-    Weights start as GPT-2's: N(0, ``init_std``²), divided by √(2·depth) for the layers that write to the state. Train it
-    with weight decay and warmup.
+    Weights start as in GPT-2: N(0, ``init_std``²). Those of layers whose output is added to the state are divided by √(2·depth).
+    Train it with weight decay and warmup.
 
     Args:
         vocabulary: Number of different tokens.
@@ -191,7 +190,7 @@ class GPTLanguageModel(LanguageModel):
         dim: Dimension of the hidden states.
         heads: Number of attention heads.
         hidden: Neurons of the gated perceptron per dimension.
-        init_std: Standard deviation of the weights at the start; 0.02 is GPT-2's.
+        init_std: Initial standard deviation of the weights; GPT-2 uses 0.02.
 
     >>> model = GPTLanguageModel(30, depth=2, dim=16, heads=2)
     >>> model(torch.randint(30, (2, 5))).shape
@@ -221,8 +220,8 @@ class GPTLanguageModel(LanguageModel):
                 nn.init.normal_(parameter, std=init_std / (math.sqrt(2 * depth) if writes else 1.0))
 
     def states(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return the normalized states behind the last block."""
-        mask, rotation = self._positions(tokens)
+        """Return the normalized states after the last block."""
+        mask, rotation = self._build_mask_and_rotation(tokens)
         h: Tensor = self.embedding(tokens)
         for block in self.blocks:
             h = block(h, mask, rotation)

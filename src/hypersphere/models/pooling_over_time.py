@@ -12,7 +12,7 @@ def pool_statistics(x: Float[Tensor, "b d t"], weights: Float[Tensor, "b d t"] |
 
     Args:
         x: Sequences.
-        weights: Weight of each moment and channel; they sum to 1 over time. All moments count alike by default.
+        weights: Weight of each frame and channel; they sum to 1 over time. By default all frames have equal weights.
 
     >>> pool_statistics(torch.tensor([[[1.0, 3.0]]])).tolist()
     [[2.0, 1.0]]
@@ -40,11 +40,11 @@ class StatisticsPooling(nn.Module):
 class AttentivePooling(nn.Module):
     """Mean and standard deviation over time, weighted per channel by attention (Okabe et al., 2018; ECAPA-TDNN, 2020).
 
-    The attention of a moment sees the moment itself and the mean and deviation of the whole sequence.
+    The attention of a frame depends on the frame and on the mean and deviation of the whole sequence.
 
     Args:
         channels: Channels of the input.
-        hidden: Width of the attention network. 128 is that of ECAPA-TDNN.
+        hidden: Width of the attention network. ECAPA-TDNN uses 128.
 
     >>> AttentivePooling(8, 4)(torch.rand(2, 8, 30)).shape
     torch.Size([2, 16])

@@ -40,12 +40,12 @@ class SpectrogramResNet(nn.Module):
         depths: Blocks of the stages.
         feature_dim: Dimension of the feature.
         pooling: ``"statistics"`` or ``"attentive"``.
-        stride: Stride of the first convolution, over bands and frames. 2 takes a quarter of the time ("Fast ResNet", Chung et
-            al., 2020, arXiv:2003.11982).
+        stride: Stride of the first convolution over bands and frames. A stride of 2 needs a quarter of the time ("Fast ResNet",
+            Chung et al., 2020, arXiv:2003.11982).
         center: Subtract the mean over time from each band first, which removes the response of the microphone.
 
     Raises:
-        ValueError: ``bands`` is not a multiple of 8, or ``pooling`` is unknown.
+        ValueError: If ``bands`` is not a multiple of 8, ``pooling`` is unknown, or ``stride`` is neither 1 nor 2.
 
     >>> SpectrogramResNet(bands=40, widths=(4, 4, 8, 8), feature_dim=16)(torch.rand(2, 40, 100)).shape
     torch.Size([2, 16])

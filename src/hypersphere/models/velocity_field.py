@@ -23,7 +23,7 @@ class SphereVelocity(nn.Module):
         in_features: Dimension d of the space around the sphere.
         hidden: Neurons per hidden layer.
         depth: Hidden layers.
-        frequencies: Times enter as sines and cosines of π·t·2^k for k below this number, and as t itself.
+        frequencies: Number K of frequencies. The network sees the time t as t, sin(π·t·2^k) and cos(π·t·2^k) for k < K.
 
     Raises:
         ValueError: If an argument is too small.
@@ -83,8 +83,8 @@ def integrate_flow(
 ) -> Float[Tensor, "batch d"]:
     """Move points along a velocity field from t = 0 to t = 1 by exponential maps, so that they stay on the sphere.
 
-    A step goes along the great circle whose direction is the velocity at the middle of a first half step, turned back to
-    where the step starts (the midpoint rule; its error is of second order in the length of a step).
+    This is the midpoint rule on the sphere. Half a step along the velocity at the start leads to a middle point. The velocity
+    there is transported back to the start, and the whole step goes along it. The error is of second order in the step length.
 
     Args:
         velocity: Maps points ``(batch, d)`` and times ``(batch,)`` to tangent vectors.
