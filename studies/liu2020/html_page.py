@@ -16,10 +16,10 @@ from hypersphere.report.page_parts import (
     PageFacts,
     Section,
     arrange_charts,
-    key_of,
-    plain,
+    escape_markup,
+    make_key,
 )
-from hypersphere.report.training_charts import line
+from hypersphere.report.training_charts import make_line
 
 from .arms import Row
 from .claim import Claim
@@ -81,11 +81,11 @@ def _draw_metric(table: Mapping[str, Mapping[str, Estimate]], key: str, name: st
     arms = [arm for arm in table if key in table[arm]]
     found = [table[arm][key] for arm in arms]
     errors = [0.0 if one.error != one.error else one.error for one in found]
-    trace = {"type": "scatter", "mode": "markers", "name": plain(name), "x": [one.mean for one in found], "tint": 0,
-             "y": [plain(arm) for arm in arms], "error_x": {"type": "data", "array": errors}, "marker": {"size": 9}}  # fmt: skip
+    trace = {"type": "scatter", "mode": "markers", "name": escape_markup(name), "x": [one.mean for one in found], "tint": 0,
+             "y": [escape_markup(arm) for arm in arms], "error_x": {"type": "data", "array": errors}, "marker": {"size": 9}}  # fmt: skip
     said = "; ".join(f"{arm} {format_estimate(one)}" for arm, one in zip(arms, found, strict=True))
     layout = {"yaxis": {"type": "category", "autorange": "reversed"}, "height": max(200, 70 + 26 * len(arms))}
-    return Chart(key_of("arms", key), name, f"{name}: {said}.", [trace], layout)
+    return Chart(make_key("arms", key), name, f"{name}: {said}.", [trace], layout)
 
 
 def _draw_curves(rows: Sequence[Row]) -> list[Chart]:
@@ -97,12 +97,12 @@ def _draw_curves(rows: Sequence[Row]) -> list[Chart]:
     charts = []
     for key in keys:
         traces = [
-            line(arm, curve["step"], curve[key], tint)
+            make_line(arm, curve["step"], curve[key], tint)
             for tint, (arm, curve) in enumerate(first.items())
             if key in curve
         ]
         layout = {"xaxis": {"title": {"text": "step"}}}
         charts.append(
-            Chart(key_of("curve", key), key, f"{key} of {len(traces)} arms over steps, first seed.", traces, layout)
+            Chart(make_key("curve", key), key, f"{key} of {len(traces)} arms over steps, first seed.", traces, layout)
         )
     return charts

@@ -120,11 +120,11 @@ def warm() -> None:
 
     import hypersphere.report.pages  # noqa: F401
     from hypersphere import recipes
-    from hypersphere.report._render import plotting_library
+    from hypersphere.report._render import read_plotting_library
     from hypersphere.training import build_task
 
     torch.set_num_threads(1)
-    plotting_library()
+    read_plotting_library()
     build_task(recipes.get("lsoftmax-mnist").config("smoke"))
 
 
@@ -149,7 +149,7 @@ def judge(tally: Tally, what: str, answer: dict[str, Any]) -> None:
         tally.broke(f"{what} → {wrong}")
         return
     began = answer["status"] == 1 and "last good checkpoint" in answer["err"]
-    tally.held("trained" if answer["status"] == 0 else "diverged, said so" if began else "refused")
+    tally.held("trained" if answer["status"] == 0 else "diverged with a message" if began else "refused")
 
 
 def train(folder: str, case: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,16 @@
-"""The worst pairs and confusions against brute force."""
+"""The worst pairs and list_confusions against brute force."""
 
 import torch
 
 from hypersphere.data.audio_preprocessing import encode_wav
 from hypersphere.evaluation import Evidence
-from hypersphere.report.hard_samples import MAX_SOUND_BYTES, _Sounds, confusions, hard_section, worst_pairs
+from hypersphere.report.hard_samples import (
+    MAX_SOUND_BYTES,
+    _Sounds,
+    find_worst_pairs,
+    list_confusions,
+    make_hard_section,
+)
 from hypersphere.report.page_parts import Grid
 from hypersphere.report.runs import read_runs
 from hypersphere.report.score_charts import ScoredPairs
@@ -15,7 +21,7 @@ KEPT = evidence(spread=0.6)
 
 def test_the_worst_come_first_and_nobody_is_everywhere():
     pairs = ScoredPairs.of(KEPT)
-    far, near = worst_pairs(pairs, True, KEPT.labels), worst_pairs(pairs, False, KEPT.labels)
+    far, near = find_worst_pairs(pairs, True, KEPT.labels), find_worst_pairs(pairs, False, KEPT.labels)
     assert float(pairs.degrees[far[0]]) == float(pairs.degrees[pairs.same].max())
     assert float(pairs.degrees[near[0]]) == float(pairs.degrees[~pairs.same].min())
     assert bool(pairs.same[far].all())
@@ -28,7 +34,7 @@ def test_the_worst_come_first_and_nobody_is_everywhere():
 def test_the_worst_pairs_are_of_different_people():
     pairs = ScoredPairs.of(KEPT)
     for same, most in ((True, 4), (False, 6)):
-        chosen = worst_pairs(pairs, same, KEPT.labels, count=most)
+        chosen = find_worst_pairs(pairs, same, KEPT.labels, count=most)
         classes = KEPT.labels[torch.stack([pairs.first[chosen], pairs.second[chosen]], 1)].sort(1).values
         assert len({tuple(row) for row in classes.tolist()}) == most
 
@@ -36,7 +42,7 @@ def test_the_worst_pairs_are_of_different_people():
 def test_two_people_fill_the_list():
     kept = evidence(classes=("ant", "bee"), spread=0.6)
     pairs = ScoredPairs.of(kept)
-    assert len(worst_pairs(pairs, False, kept.labels)) == 8
+    assert len(find_worst_pairs(pairs, False, kept.labels)) == 8
 
 
 def test_confusions_are_those_of_the_nearest_neighbour():
@@ -47,14 +53,14 @@ def test_confusions_are_those_of_the_nearest_neighbour():
         nearest = max(others)[1]
         if KEPT.labels[nearest] != KEPT.labels[i]:
             expected.add((int(KEPT.labels[i]), int(KEPT.labels[nearest]), i))
-    found = confusions(KEPT.features, KEPT.labels)
+    found = list_confusions(KEPT.features, KEPT.labels)
     assert {(a, b, int(i)) for a, b, samples, _ in found for i in samples} == expected
     assert [len(samples) for _, _, samples, _ in found] == sorted((len(s) for _, _, s, _ in found), reverse=True)
 
 
 def test_without_pictures_there_are_tables(tmp_path):
     runs = read_runs([write_run(tmp_path / "a", kept=evidence(images=False))])
-    section = hard_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}, {})
+    section = make_hard_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}, {})
     assert all(isinstance(block, Grid) for block in section.blocks)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hypersphere.report.page_parts import Chart, arrange_charts, key_of, plain
+from hypersphere.report.page_parts import Chart, arrange_charts, escape_markup, make_key
 
 
 @pytest.mark.parametrize("count", range(1, 13))
@@ -21,8 +21,8 @@ def test_no_chart_is_no_row():
 
 
 def test_tags_and_control_characters_are_characters():
-    assert plain("<a href='x'>&\u2028\x00") == "&lt;a href='x'&gt;&amp;  "
+    assert escape_markup("<a href='x'>&\u2028\x00") == "&lt;a href='x'&gt;&amp;  "
 
 
 def test_keys_are_safe_anchors():
-    assert key_of("energy", 'conv.1"> <x') == "energy-conv-1-x"
+    assert make_key("energy", 'conv.1"> <x') == "energy-conv-1-x"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hypersphere.report import Chart, Grid, Note, Page, Section, render, save
-from hypersphere.report._render import MAX_PAGE_BYTES, finite_json, plotting_library, script_json
+from hypersphere.report._render import MAX_PAGE_BYTES, encode_for_script, read_plotting_library, round_numbers
 
 PAGE = Page("title", "sub", [Section("one", "One", [Note("<script>alert(1)</script>"), Grid("g", ["a"], [["<b>"]])])])
 
@@ -18,7 +18,7 @@ def test_texts_are_escaped():
     text = render(PAGE)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "<b>" not in text
-    assert plotting_library() not in text  # a page without charts does not carry the library
+    assert read_plotting_library() not in text  # a page without charts does not carry the library
 
 
 def test_nothing_is_loaded():
@@ -30,19 +30,19 @@ def test_nothing_is_loaded():
 
 def test_json_cannot_leave_its_script():
     hostile = {"</script><!--": "\u2028\u2029 & ' \"", "x": [float("nan"), float("inf"), torch.tensor([1.0, 2.0])]}
-    text = script_json(hostile)
+    text = encode_for_script(hostile)
     assert not set("<>&\u2028\u2029") & set(text)
     assert json.loads(text) == {"</script><!--": "\u2028\u2029 & ' \"", "x": [None, None, [1.0, 2.0]]}
 
 
 def test_numbers_have_six_digits():
-    assert finite_json([1 / 3, 10**12, True, None]) == [0.333333, 10**12, True, None]
+    assert round_numbers([1 / 3, 10**12, True, None]) == [0.333333, 10**12, True, None]
 
 
 def test_the_library_is_plotly_compressed():
-    script = gzip.decompress(base64.b64decode(plotting_library())).decode()
+    script = gzip.decompress(base64.b64decode(read_plotting_library())).decode()
     assert "Plotly" in script
-    assert len(plotting_library()) < 0.5 * len(script)
+    assert len(read_plotting_library()) < 0.5 * len(script)
 
 
 def test_too_large_a_page_is_refused_and_nothing_is_written(tmp_path):

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from hypersphere.report.runs import names_of, read_runs
+from hypersphere.report.runs import choose_names, read_runs
 from tests.report.runs_for_tests import write_run
 
 
@@ -29,8 +29,8 @@ def test_a_bare_folder_is_enough(tmp_path):
 
 
 def test_names_tell_folders_apart():
-    assert names_of([pathlib.Path("/r/a/x"), pathlib.Path("/r/b/x")]) == ["a/x", "b/x"]
-    assert names_of([pathlib.Path("/r/x"), pathlib.Path("/r/x")]) == ["x (1)", "x (2)"]
+    assert choose_names([pathlib.Path("/r/a/x"), pathlib.Path("/r/b/x")]) == ["a/x", "b/x"]
+    assert choose_names([pathlib.Path("/r/x"), pathlib.Path("/r/x")]) == ["x (1)", "x (2)"]
 
 
 @pytest.mark.parametrize(

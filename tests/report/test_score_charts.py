@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from hypersphere.report.runs import read_runs
-from hypersphere.report.score_charts import ScoredPairs, cmc_chart, det_chart, roc_chart, score_section, threshold_chart
+from hypersphere.report.score_charts import (
+    ScoredPairs,
+    make_cmc_chart,
+    make_det_chart,
+    make_roc_chart,
+    make_score_section,
+    make_threshold_chart,
+)
 from tests.report.runs_for_tests import evidence, write_run
 
 KEPT = evidence(spread=0.6)
@@ -25,7 +32,7 @@ def brute():
 
 
 def test_rates_are_counts():
-    extra = threshold_chart(0, "a", ScoredPairs.of(KEPT)).extra
+    extra = make_threshold_chart(0, "a", ScoredPairs.of(KEPT)).extra
     pairs = brute()
     for i in (1, 40, 100, 200, 359):
         stop = float(extra["stops"][i])
@@ -37,29 +44,29 @@ def test_rates_are_counts():
 
 
 def test_histograms_have_unit_area():
-    for trace in threshold_chart(0, "a", ScoredPairs.of(KEPT)).traces:
+    for trace in make_threshold_chart(0, "a", ScoredPairs.of(KEPT)).traces:
         assert float(trace["y"].sum()) * 2 == pytest.approx(100)
 
 
 def test_small_angles_have_an_axis_of_their_own():
     near = evidence(spread=1e-4, classes=("a", "b"))
     near.features[:] = near.features[3] + 1e-4 * torch.randn(20, 3)
-    chart = threshold_chart(0, "a", ScoredPairs.of(near))
+    chart = make_threshold_chart(0, "a", ScoredPairs.of(near))
     assert chart.layout["xaxis"]["range"][1] < 1
 
 
 def test_curves_end_where_they_must():
     roc = ScoredPairs.of(KEPT).roc
-    line = roc_chart([(0, "a", roc)]).traces[2]
+    line = make_roc_chart([(0, "a", roc)]).traces[2]
     assert float(line["x"][-1]) == 100
     assert float(line["y"][-1]) == 100
-    low, high, middle = det_chart([(0, "a", roc)]).traces
+    low, high, middle = make_det_chart([(0, "a", roc)]).traces
     assert all(a <= b <= c for a, b, c in zip(low["y"], middle["y"], high["y"], strict=True))
-    ranks = cmc_chart([(0, "a", KEPT)]).traces[2]
+    ranks = make_cmc_chart([(0, "a", KEPT)]).traces[2]
     assert float(ranks["y"][-1]) == 100
     assert ranks["x"].tolist() == [1, 2, 3, 4]
 
 
 def test_one_class_has_no_errors(tmp_path):
     runs = read_runs([write_run(tmp_path / "a", kept=evidence(classes=("only",)))])
-    assert score_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}) is None
+    assert make_score_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}) is None

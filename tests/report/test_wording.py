@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hypersphere.report.wording import duration, text, title, value
+from hypersphere.report.wording import format_duration, format_setting, format_value, name_measure
 
 
 @pytest.mark.parametrize(
@@ -12,14 +12,14 @@ from hypersphere.report.wording import duration, text, title, value
     [("eer", 4.61482, "4.615 %"), ("intra_angle", math.pi, "180°"), ("lambda", 5, "5"), ("loss", math.nan, "–")],
 )
 def test_values(measure, number, written):
-    assert value(measure, number) == written
+    assert format_value(measure, number) == written
 
 
 def test_settings():
-    assert text({"least": 1, "most": [2, None]}) == "least: 1; most: 2, none"
-    assert text(1_000_000) == "1,000,000"
+    assert format_setting({"least": 1, "most": [2, None]}) == "least: 1; most: 2, none"
+    assert format_setting(1_000_000) == "1,000,000"
 
 
 def test_names_and_times():
-    assert title("unknown_one") == "unknown one"
-    assert duration(3599.9) == "1 h 0 min"
+    assert name_measure("unknown_one") == "unknown one"
+    assert format_duration(3599.9) == "1 h 0 min"

@@ -15,7 +15,7 @@ from .._extras import require
 from ..files import write_text
 from .page_parts import Chart, Page
 
-MAX_PAGE_BYTES = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a phone
+MAX_PAGE_BYTES = 5_000_000  # small enough for mail and for phones
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("theme.js", "charts.js", "sphere.js", "threshold.js", "page.js")
 
@@ -47,7 +47,7 @@ def save(page: Page, path: str | os.PathLike[str]) -> pathlib.Path:
 def render(page: Page) -> str:
     """Return the page as HTML.
 
-    Every text is escaped by the template engine; data are JSON in which no character can end a script.
+    The template engine escapes every text. The data are JSON in which no character can end a script element.
 
     >>> from hypersphere.report import Note, Section
     >>> "&lt;b&gt;" in render(Page("A <b> is text", "", [Section("one", "One", [Note("Text.")])]))
@@ -59,37 +59,38 @@ def render(page: Page) -> str:
     )
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
     template = environment.get_template("page.html.jinja")
-    charts = {chart.key: _payload(chart) for chart in _charts(page)}
-    inside = any(True for _ in _charts(page))
+    charts = {chart.key: _describe_chart(chart) for chart in _list_charts(page)}
     markup = require("markupsafe").Markup
     return str(
         template.render(
             page=page,
             version=__version__,
-            style=markup(_asset("page.css")),
-            script=markup("\n".join(_asset(name) for name in SCRIPTS)),
-            data=markup(script_json(charts)),
-            library=markup(plotting_library() if inside else ""),
+            style=markup(_read_asset("page.css")),
+            script=markup("\n".join(_read_asset(name) for name in SCRIPTS)),
+            data=markup(encode_for_script(charts)),
+            library=markup(read_plotting_library() if charts else ""),
         )
     )
 
 
-def script_json(value: Any) -> str:
+def encode_for_script(value: Any) -> str:
     r"""Return JSON that is safe inside a script element, with None for numbers that are not finite.
 
-    >>> script_json({"name": "</script>", "x": float("nan")})
+    >>> encode_for_script({"name": "</script>", "x": float("nan")})
     '{"name":"\\u003c/script\\u003e","x":null}'
     """
-    text = json.dumps(finite_json(value), separators=(",", ":"), allow_nan=False)  # ASCII, so U+2028 is written \\u2028
+    text = json.dumps(
+        round_numbers(value), separators=(",", ":"), allow_nan=False
+    )  # ASCII, so U+2028 is written \\u2028
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def finite_json(value: Any) -> Any:
-    """Return plain values with numbers of six digits; tensors become lists.
+def round_numbers(value: Any) -> Any:
+    """Return values with numbers rounded to six digits, None for numbers that are not finite, and lists for tensors.
 
-    >>> finite_json({"a": (1 / 3, float("inf"), 7)})
+    >>> round_numbers({"a": (1 / 3, float("inf"), 7)})
     {'a': [0.333333, None, 7]}
     """
     if hasattr(value, "tolist"):
@@ -97,25 +98,25 @@ def finite_json(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): finite_json(item) for key, item in value.items()}
-    return [finite_json(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): round_numbers(item) for key, item in value.items()}
+    return [round_numbers(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @functools.lru_cache(maxsize=1)
-def plotting_library() -> str:
-    """Return plotly's script, compressed and in base64: 2 MB instead of 5; the browser inflates it."""
+def read_plotting_library() -> str:
+    """Return plotly's script, compressed and in base64: 2 MB instead of 5 MB. The browser decompresses it."""
     script = require("plotly.offline").get_plotlyjs()
     return base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
 
 
-def _payload(chart: Chart) -> dict[str, Any]:
+def _describe_chart(chart: Chart) -> dict[str, Any]:
     return {"kind": chart.kind, "traces": list(chart.traces), "layout": dict(chart.layout), "extra": dict(chart.extra)}
 
 
-def _charts(page: Page) -> Iterator[Chart]:
+def _list_charts(page: Page) -> Iterator[Chart]:
     for section in page.sections:
         yield from (block for block in section.blocks if isinstance(block, Chart))
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ from torch import Tensor
 from ..energy import Riesz, energy_lower_bound
 from ..energy.checkpoint_report import LayerReport
 from ..energy.reference_energies import random_energy
-from .page_parts import Block, Chart, Grid, Note, Section, arrange_charts, key_of, plain
+from .page_parts import Block, Chart, Grid, Note, Section, arrange_charts, escape_markup, make_key
 from .runs import RunRecord
-from .training_charts import line, thin_points
+from .training_charts import make_line, thin_points
 
 MAX_SEPARATE = 3  # layers with a chart each; more share one chart
 LEARNED = {"log_k": ("k", "Learned k of the sigmoid angle"), "log_rho": ("ρ", "Learned radius ρ of the magnitudes")}
@@ -21,7 +21,7 @@ ABOUT = (
 )
 
 
-def energy_section(runs: Sequence[RunRecord]) -> Section | None:
+def make_energy_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return the energies of layers during training; None if none were logged.
 
     A few layers have a chart each, with all runs. More layers share one chart per run, relative to random neurons, and a
@@ -33,9 +33,9 @@ def energy_section(runs: Sequence[RunRecord]) -> Section | None:
         return None
     blocks: list[Block] = [Note(ABOUT)]
     if len(names) <= MAX_SEPARATE:
-        blocks += arrange_charts([_layer(runs, name) for name in names])
+        blocks += arrange_charts([_draw_layer(runs, name) for name in names])
     else:
-        blocks += arrange_charts([_all_layers(run, names, place, len(runs) > 1) for place, run in enumerate(runs)])
+        blocks += arrange_charts([_draw_all_layers(run, names, place, len(runs) > 1) for place, run in enumerate(runs)])
         columns = [
             "layer",
             *(["run"] if len(runs) > 1 else []),
@@ -45,23 +45,23 @@ def energy_section(runs: Sequence[RunRecord]) -> Section | None:
             "random",
             "lower bound",
         ]
-        rows = [row for name in names for run in runs for row in _summary(run, name, len(runs) > 1)]
+        rows = [row for name in names for run in runs for row in _summarize_layer(run, name, len(runs) > 1)]
         blocks.append(Grid("Energies at the start and at the end", columns, rows, numeric=True, folded=True))
     return Section("energy", "Energy of the layers", blocks)
 
 
-def learned_section(runs: Sequence[RunRecord]) -> Section | None:
+def make_learned_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return box plots of learned k and ρ, one per layer; None if no layer learns them."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
         for ending, (letter, caption) in LEARNED.items():
             found = run.weights(f".{ending}", f"{ending}")
             if found:
-                blocks.append(_boxes(key_of(ending, place), letter, f"{caption}, {run.name}", found, ending))
+                blocks.append(_draw_boxes(make_key(ending, place), letter, f"{caption}, {run.name}", found, ending))
     return Section("learned", "Learned k and ρ", blocks) if blocks else None
 
 
-def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool = True) -> Section:
+def make_checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool = True) -> Section:
     """Return the energies of a checkpoint's layers relative to random layers, with dead and duplicate neurons.
 
     Args:
@@ -70,19 +70,19 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
         bounded: Add the lower bound, which is known for s = 2 in the full space.
     """
     ratios = [layer.energy / layer.random_mean if layer.random_mean else float("nan") for layer in layers]
-    floors = [_floor(layer.neurons, layer.dim) / layer.random_mean for layer in layers]
-    rows = [plain(layer.name) for layer in layers]
+    floors = [_compute_lower_bound(layer.neurons, layer.dim) / layer.random_mean for layer in layers]
+    rows = [escape_markup(layer.name) for layer in layers]
     spread = [3 * layer.random_std / layer.random_mean for layer in layers]
     traces: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "markers", "name": "random, ± 3 deviations", "x": [1.0] * len(rows), "y": rows,
          "error_x": {"type": "data", "array": spread}, "tint": 7, "marker": {"symbol": "line-ns-open", "size": 10}},
         {"type": "scatter", "mode": "markers", "name": "lower bound", "x": floors, "y": rows, "tint": 2,
          "marker": {"symbol": "triangle-right", "size": 9}},
-        {"type": "scatter", "mode": "markers", "name": plain(name), "x": ratios, "y": rows, "tint": 0,
+        {"type": "scatter", "mode": "markers", "name": escape_markup(name), "x": ratios, "y": rows, "tint": 0,
          "marker": {"size": 10}},
     ]  # fmt: skip
     layout = {
-        "xaxis": {"title": {"text": "energy over that of random neurons"}, "type": _scale(ratios)},
+        "xaxis": {"title": {"text": "energy over that of random neurons"}, "type": _choose_scale(ratios)},
         "yaxis": {"autorange": "reversed", "type": "category"},
         "height": max(240, 90 + 30 * len(rows)),
     }
@@ -90,7 +90,7 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
     summary = (
         f"Energy of {len(rows)} layers; the largest, {worst[0]:.3g} times that of random neurons, is in {worst[1]}."
     )
-    table = [_row(layer, bounded) for layer in layers]
+    table = [_format_row(layer, bounded) for layer in layers]
     columns = ["layer", "neurons × dim", "energy", "random", "smallest angle", "dead", "duplicates"]
     if bounded:
         columns.insert(4, "lower bound")
@@ -106,7 +106,7 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
     )
 
 
-def _all_layers(run: RunRecord, names: Sequence[str], place: int, several: bool) -> Chart:
+def _draw_all_layers(run: RunRecord, names: Sequence[str], place: int, several: bool) -> Chart:
     """Return one chart of all layers of a run, each as a share of the energy of random neurons where that is finite."""
     traces, ends = [], []
     for tint, name in enumerate(names):
@@ -116,17 +116,17 @@ def _all_layers(run: RunRecord, names: Sequence[str], place: int, several: bool)
             continue
         random = random_energy(*shape, Riesz(2)).mean
         ratios = [value / random for value in values]
-        traces.append(line(name.removeprefix("energy/"), *thin_points(steps, ratios), tint % 8))
+        traces.append(make_line(name.removeprefix("energy/"), *thin_points(steps, ratios), tint % 8))
         ends.append((ratios[-1], name.removeprefix("energy/")))
     caption = f"Energy of all layers relative to random neurons{f', {run.name}' if several else ''}"
     summary = f"{caption}."
     if ends:
         summary = f"{caption}; at the end between {min(ends)[0]:.4g} ({min(ends)[1]}) and {max(ends)[0]:.4g} ({max(ends)[1]})."
     layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "energy / random energy"}}}
-    return Chart(key_of("energy-layers", place), caption, summary, traces, {**layout, "showlegend": len(traces) <= 8})
+    return Chart(make_key("energy-layers", place), caption, summary, traces, {**layout, "showlegend": len(traces) <= 8})
 
 
-def _summary(run: RunRecord, name: str, several: bool) -> Iterator[list[str]]:
+def _summarize_layer(run: RunRecord, name: str, several: bool) -> Iterator[list[str]]:
     """Yield the row of a layer in the table of energies, if the run has logged it."""
     layer = name.removeprefix("energy/")
     _, values = run.series(name)
@@ -137,13 +137,13 @@ def _summary(run: RunRecord, name: str, several: bool) -> Iterator[list[str]]:
         yield [layer, *([run.name] if several else []), size, f"{values[0]:.5g}", f"{values[-1]:.5g}", random, bound]
 
 
-def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
+def _draw_layer(runs: Sequence[RunRecord], name: str) -> Chart:
     layer = name.removeprefix("energy/")
     traces, parts = [], []
     for tint, run in enumerate(runs):
         steps, values = run.series(name)
         if values:
-            traces.append(line(run.name, *thin_points(steps, values), tint))
+            traces.append(make_line(run.name, *thin_points(steps, values), tint))
             parts.append(f"{run.name} ends at {values[-1]:.4g}")
     shape = next((run.shape(layer) for run in runs if run.shape(layer)), None)
     caption = layer
@@ -161,10 +161,10 @@ def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
     if min(values) > 0 and max(values) > 20 * min(values):
         axis |= {"type": "log", "dtick": 1}
     layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": axis}
-    return Chart(key_of("energy", layer), caption, f"Energy of {layer}: {'; '.join(parts)}.", traces, layout)
+    return Chart(make_key("energy", layer), caption, f"Energy of {layer}: {'; '.join(parts)}.", traces, layout)
 
 
-def _boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], ending: str) -> Chart:
+def _draw_boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], ending: str) -> Chart:
     traces: list[dict[str, Any]] = []
     every = []
     for name, logarithm in found.items():
@@ -172,7 +172,7 @@ def _boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], end
         every.append(values)
         layer = name.removesuffix(ending).rstrip(".") or "all layers"
         kept = values[torch.linspace(0, len(values) - 1, min(len(values), 500)).long()]
-        traces.append({"type": "box", "name": plain(layer), "y": kept.tolist(), "tint": 0, "boxpoints": "outliers",
+        traces.append({"type": "box", "name": escape_markup(layer), "y": kept.tolist(), "tint": 0, "boxpoints": "outliers",
                        "showlegend": False})  # fmt: skip
     total = torch.cat(every)
     layout = {"yaxis": {"title": {"text": letter}}, "xaxis": {"tickangle": -30}}
@@ -180,8 +180,8 @@ def _boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], end
     return Chart(key, caption, summary, traces, layout, size="full")
 
 
-def _row(layer: LayerReport, bounded: bool) -> list[str]:
-    floor = [f"{_floor(layer.neurons, layer.dim):.5g}"] if bounded else []
+def _format_row(layer: LayerReport, bounded: bool) -> list[str]:
+    floor = [f"{_compute_lower_bound(layer.neurons, layer.dim):.5g}"] if bounded else []
     return [
         layer.name,
         f"{layer.neurons} × {layer.dim}",
@@ -194,10 +194,10 @@ def _row(layer: LayerReport, bounded: bool) -> list[str]:
     ]
 
 
-def _floor(neurons: int, dim: int) -> float:
+def _compute_lower_bound(neurons: int, dim: int) -> float:
     return energy_lower_bound(neurons, dim) if min(neurons, dim) > 1 else float("nan")
 
 
-def _scale(ratios: Sequence[float]) -> str:
+def _choose_scale(ratios: Sequence[float]) -> str:
     finite = [ratio for ratio in ratios if ratio == ratio]
     return "log" if finite and max(finite) > 10 else "linear"

@@ -14,7 +14,7 @@ from ..data.preprocessing import eight_bit_pixels
 from ..recognition._audit import Finding
 from ._render import save
 from .page_parts import Block, Grid, Note, Page, PageFacts, Pictures, Section, Tile
-from .pictures_sheet import sheet_of
+from .pictures_sheet import make_sheet
 
 SHOWN_PER_KIND = 60
 THUMBNAIL = 96  # pixels of the longer side
@@ -47,8 +47,8 @@ def write_audit(findings: Sequence[Finding], count: int, gallery: str, path: str
     for kind, title in TITLES.items():
         own = [one for one in findings if one.kind == kind]
         if own:
-            sections.append(Section(kind.replace(" ", "-"), title, _show(own, pictures, thumbnails)))
-    sheet = sheet_of(torch.stack(thumbnails), SHEET_BYTES) if thumbnails else None
+            sections.append(Section(kind.replace(" ", "-"), title, _show_findings(own, pictures, thumbnails)))
+    sheet = make_sheet(torch.stack(thumbnails), SHEET_BYTES) if thumbnails else None
     sheets = {} if sheet is None else {"pictures": sheet}
     return save(Page("Gallery audit", gallery, sections, sheets), path)
 
@@ -60,12 +60,12 @@ def _summarize(findings: Sequence[Finding], count: int) -> list[Block]:
     return [PageFacts(facts), Note(text if findings else "Nothing was found.")]
 
 
-def _show(findings: Sequence[Finding], pictures: dict[str, int], thumbnails: list[Tensor]) -> list[Block]:
+def _show_findings(findings: Sequence[Finding], pictures: dict[str, int], thumbnails: list[Tensor]) -> list[Block]:
     groups = []
     for one in findings[:SHOWN_PER_KIND]:
         tiles = []
         for name, source in ((one.identity, one.source), (one.other, one.other_source)):
-            place = _place(source, pictures, thumbnails) if source else None
+            place = _find_thumbnail(source, pictures, thumbnails) if source else None
             if place is not None:
                 tiles.append(Tile("pictures", place, f"{name}, {pathlib.Path(source).name}"))
         if tiles:
@@ -80,7 +80,7 @@ def _show(findings: Sequence[Finding], pictures: dict[str, int], thumbnails: lis
     return blocks
 
 
-def _place(source: str, pictures: dict[str, int], thumbnails: list[Tensor]) -> int | None:
+def _find_thumbnail(source: str, pictures: dict[str, int], thumbnails: list[Tensor]) -> int | None:
     """Return the position of a picture's thumbnail, None if it cannot be read."""
     if source not in pictures:
         try:

@@ -22,7 +22,9 @@ MAX_SOUND_BYTES = 200_000  # of one recording on the page
 MAX_SOUNDS_BYTES = 1_500_000  # of all recordings of a run on the page
 
 
-def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheets: dict[str, Sheet]) -> Section | None:
+def make_hard_section(
+    runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheets: dict[str, Sheet]
+) -> Section | None:
     """Return the worst pairs and most confused classes of each run with features; None without any."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
@@ -33,13 +35,13 @@ def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheet
         found, sounds = pairs[run.name], _Sounds(run.evidence)
         kinds = {True: "Pairs of one class furthest apart", False: "Pairs of two classes closest together"}
         for same, caption in kinds.items():
-            chosen = worst_pairs(found, same, run.evidence.labels)
-            blocks.append(_pairs(run.evidence, found, chosen, f"{caption}{who}", sheet, sounds))
-        blocks += _confusion_blocks(run.evidence, who, sheet)
+            chosen = find_worst_pairs(found, same, run.evidence.labels)
+            blocks.append(_show_pairs(run.evidence, found, chosen, f"{caption}{who}", sheet, sounds))
+        blocks += _make_confusion_blocks(run.evidence, who, sheet)
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
 
-def worst_pairs(
+def find_worst_pairs(
     pairs: ScoredPairs, same: bool, labels: Int[Tensor, "n"], count: int = MAX_SHOWN
 ) -> Int[Tensor, "count"]:
     """Return the positions of the worst pairs of one kind, the worst first, of as many different classes as possible.
@@ -76,7 +78,7 @@ def worst_pairs(
     return order[torch.tensor(sorted(kept), dtype=torch.long)]
 
 
-def confusions(
+def list_confusions(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
 ) -> list[tuple[int, int, Int[Tensor, "_"], Int[Tensor, "_"]]]:
     """Return confused classes, the most frequent first: (true class, other class, samples, nearest neighbor of each).
@@ -84,7 +86,7 @@ def confusions(
     A sample is confused if the nearest other sample, by angle, is of another class.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.95, 0.05], [0.1, 0.9]])
-    >>> [(t, f, s.tolist()) for t, f, s, _ in confusions(features, torch.tensor([0, 0, 1, 1, 1]))]
+    >>> [(t, f, s.tolist()) for t, f, s, _ in list_confusions(features, torch.tensor([0, 0, 1, 1, 1]))]
     [(0, 1, [0, 1]), (1, 0, [3])]
     """
     unit = normalize(features.double())
@@ -127,7 +129,7 @@ class _Sounds:
         return f"data:audio/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _pairs(
+def _show_pairs(
     evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str, sheet: str | None, sounds: _Sounds
 ) -> Block:
     rows = []
@@ -144,8 +146,8 @@ def _pairs(
     return Pictures(caption, groups)
 
 
-def _confusion_blocks(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
-    found = confusions(evidence.features, evidence.labels)
+def _make_confusion_blocks(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
+    found = list_confusions(evidence.features, evidence.labels)
     if not found:
         return [Note(f"No sample's nearest neighbor is of another class{who}.")]
     total = sum(len(samples) for _, _, samples, _ in found)

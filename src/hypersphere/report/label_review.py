@@ -11,7 +11,7 @@ from ..evaluation import thumbnails
 from ..recognition.label_check import LabelReport
 from ._render import save
 from .page_parts import Block, Grid, Note, Page, PageFacts, Pictures, Section, Sheet, Tile
-from .pictures_sheet import sheet_of
+from .pictures_sheet import make_sheet
 
 MAX_SHOWN = 120  # suspicions with pictures
 SHEET_BYTES = 1_500_000
@@ -43,7 +43,7 @@ def write_label_review(
     wrong = report.suspicions[:MAX_SHOWN]
     groups = [
         (
-            [Tile("samples", tile[i], report.names[i]) for i in _company(report, one.sample) if i in tile],
+            [Tile("samples", tile[i], report.names[i]) for i in _select_shown(report, one.sample) if i in tile],
             f"{report.names[one.sample]}: {one.label}, {one.probability:.0%} wrong"
             + (f", looks like {one.better}" if one.better else ""),
         )
@@ -79,7 +79,7 @@ def write_label_review(
     )
 
 
-def _company(report: LabelReport, sample: int) -> list[int]:
+def _select_shown(report: LabelReport, sample: int) -> list[int]:
     """Return the sample, two others of its label, and two of the label it looks like."""
     one = next(found for found in report.suspicions if found.sample == sample)
     wrong = {found.sample for found in report.suspicions}
@@ -94,9 +94,9 @@ def _collect_pictures(
     """Put the pictures that are shown on one sheet; return the place of each."""
     if load is None or not report.suspicions:
         return {}
-    wanted = dict.fromkeys(i for one in report.suspicions[:MAX_SHOWN] for i in _company(report, one.sample))
+    wanted = dict.fromkeys(i for one in report.suspicions[:MAX_SHOWN] for i in _select_shown(report, one.sample))
     small = thumbnails(torch.stack([load(i) for i in wanted]), SIDE)
-    sheet = None if small is None else sheet_of(small, SHEET_BYTES)
+    sheet = None if small is None else make_sheet(small, SHEET_BYTES)
     if sheet is None:
         return {}
     sheets["samples"] = sheet

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 
 from ..evaluation import Baseline, Evidence, Figure, summarize_baselines
-from ..evaluation.figures import interval_note
+from ..evaluation.figures import describe_intervals
 from .page_parts import Block, Commands, Grid, Note, PageFacts, Section
 from .runs import RunRecord
-from .wording import duration, text, title, value
+from .wording import format_duration, format_setting, format_value, name_measure
 
 MAIN_METRICS = ("eer", "tar", "rank1", "one_shot", "published_runs", "accuracy", "balanced_accuracy", "auc")
 MAX_MAIN_FIGURES = 4
 MAX_FINDING = 200  # characters of one example of a finding
 
 
-def result_section(run: RunRecord) -> Section:
+def make_result_section(run: RunRecord) -> Section:
     """Return the main figures of a run, and tables of all figures.
 
     A run with a report shows its figures, with the same intervals as the terminal. Other runs show their metrics.
@@ -26,61 +26,63 @@ def result_section(run: RunRecord) -> Section:
         run: The content of a run folder.
     """
     shown = {key: number for key, number in run.metrics.items() if key != "steps" and not key.startswith("energy/")}
-    items = main_figures(run.figures)
+    items = select_main_figures(run.figures)
     if not items:
         named = [key for key in MAIN_METRICS if key in shown][:MAX_MAIN_FIGURES]
-        items = [(title(key).capitalize(), value(key, shown[key]), "") for key in named]
+        items = [(name_measure(key).capitalize(), format_value(key, shown[key]), "") for key in named]
     if "steps" in run.metrics:
-        items.append(("Steps", text(run.metrics["steps"]), ""))
+        items.append(("Steps", format_setting(run.metrics["steps"]), ""))
     if run.seconds:
-        items.append(("Wall time", duration(run.seconds), ""))
+        items.append(("Wall time", format_duration(run.seconds), ""))
     if run.evidence is not None:
         items.append(("Features", f"{run.evidence.features.shape[1]}-D", ""))
-    blocks: list[Block] = baseline_blocks(run.baselines)[:1]
+    blocks: list[Block] = make_baseline_blocks(run.baselines)[:1]
     blocks += [PageFacts(items)] if items else []
-    blocks += baseline_blocks(run.baselines)[1:]
+    blocks += make_baseline_blocks(run.baselines)[1:]
     if not run.metrics:
         blocks.append(Note("The run has not finished, so there are no final measures."))
-    blocks += figure_blocks("Report", run.figures)
+    blocks += make_figure_blocks("Report", run.figures)
     if run.task:
-        blocks.append(Grid("What was trained", ["", ""], [[key, text(item)] for key, item in run.task.items()]))
+        blocks.append(
+            Grid("What was trained", ["", ""], [[key, format_setting(item)] for key, item in run.task.items()])
+        )
     if shown:
-        rows = [[title(key), value(key, number)] for key, number in shown.items()]
+        rows = [[name_measure(key), format_value(key, number)] for key, number in shown.items()]
         caption = "Measures at the end of training" if run.figures else "All measures at the end"
         blocks.append(Grid(caption, ["measure", "value"], rows, numeric=True, folded=True))
     return Section("result", "Result", blocks)
 
 
-def main_figures(figures: Sequence[Figure]) -> list[tuple[str, str, str]]:
+def select_main_figures(figures: Sequence[Figure]) -> list[tuple[str, str, str]]:
     """Return name, value and interval of the first figures that have an interval.
 
-    >>> main_figures([Figure("pairs", 90), Figure("EER", 0.25, "fraction", 0.1, 0.4, 90, "identities")])
+    >>> select_main_figures([Figure("pairs", 90), Figure("EER", 0.25, "fraction", 0.1, 0.4, 90, "identities")])
     [('EER', '25 %', '[10, 40] %')]
     """
     measured = [figure for figure in figures if figure.low is not None]
     return [figure.cells()[:3] for figure in measured[:MAX_MAIN_FIGURES]]
 
 
-def figure_blocks(caption: str, figures: Sequence[Figure]) -> list[Block]:
+def make_figure_blocks(caption: str, figures: Sequence[Figure]) -> list[Block]:
     """Return the table of figures as the terminal prints them, and a sentence about their intervals.
 
-    >>> [type(block).__name__ for block in figure_blocks("Report", [Figure("EER", 0.25, "fraction", 0.1, 0.4, 90)])]
+    >>> [type(block).__name__ for block in make_figure_blocks("Report", [Figure("EER", 0.25, "fraction", 0.1, 0.4, 90)])]
     ['Grid']
     """
     if not figures:
         return []
     rows = [list(figure.cells()) for figure in figures]
-    note = interval_note(list(figures))
+    note = describe_intervals(list(figures))
     table = Grid(caption, ["measure", "value", "95 % interval", "count"], rows, numeric=True)
     return [table, *([Note(f"{note[0].upper()}{note[1:]}.")] if note else [])]
 
 
-def baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained network") -> list[Block]:
+def make_baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained network") -> list[Block]:
     """Return the sentence about simple methods and the table of them; nothing if none were measured.
 
     >>> from hypersphere.evaluation import Measurement
     >>> close = Baseline("PCA", Measurement(0.1, 0.05, 0.15), Measurement(0.01, -0.02, 0.04))
-    >>> [type(block).__name__ for block in baseline_blocks([close])]
+    >>> [type(block).__name__ for block in make_baseline_blocks([close])]
     ['Note', 'Grid']
     """
     if not baselines:
@@ -97,51 +99,53 @@ def baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained n
     return [Note(f"{summary[0].upper()}{summary[1:]}."), Grid(title_, header, rows, numeric=True)]
 
 
-def choices_section(runs: Sequence[RunRecord]) -> Section | None:
+def make_choices_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return the automatic choices with their reasons, and all settings; None without both."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
         if run.choices:
-            rows = [[text(choice.get(key, "")) for key in ("key", "value", "reason")] for choice in run.choices]
+            rows = [
+                [format_setting(choice.get(key, "")) for key in ("key", "value", "reason")] for choice in run.choices
+            ]
             blocks.append(Grid(f"Choices and their reasons{who}", ["choice", "value", "reason"], rows))
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
-        rows = [[key, text(item)] for key, item in run.settings.items()]
+        rows = [[key, format_setting(item)] for key, item in run.settings.items()]
         if rows:
             blocks.append(Grid(f"Every setting{who} ({len(rows)})", ["setting", "value"], rows, folded=True))
     return Section("choices", "Choices and settings", blocks) if blocks else None
 
 
-def data_section(runs: Sequence[RunRecord]) -> Section | None:
+def make_data_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return the findings of the data check and facts about the samples on the page; None without both."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
         if run.check:
-            blocks.append(Grid(f"Check of the data{who}", ["finding", ""], list(_findings(run.check))))
+            blocks.append(Grid(f"Check of the data{who}", ["finding", ""], list(_list_findings(run.check))))
         if run.evidence is not None and len(run.evidence.labels):
             blocks.append(Grid(f"Samples on this page{who}", ["", ""], list(_samples(run.evidence))))
     return Section("data", "Data", blocks) if blocks else None
 
 
-def repeat_section(runs: Sequence[RunRecord], paths: Sequence[str]) -> Section:
+def make_repeat_section(runs: Sequence[RunRecord], paths: Sequence[str]) -> Section:
     """Return the commands that repeat the runs, and the environment of each run."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
-        blocks.append(Commands(f"The run{who}", list(_again(run))))
+        blocks.append(Commands(f"The run{who}", list(_list_commands(run))))
     blocks.append(Commands("This page", [shlex.join(["hypersphere", "report", *paths])]))
     for run in runs:
         if run.environment:
             who = f", {run.name}" if len(runs) > 1 else ""
-            rows = [[key, text(item)] for key, item in run.environment.items() if not isinstance(item, dict)]
-            rows += [[key, text(item)] for key, item in run.environment.get("packages", {}).items()]
+            rows = [[key, format_setting(item)] for key, item in run.environment.items() if not isinstance(item, dict)]
+            rows += [[key, format_setting(item)] for key, item in run.environment.get("packages", {}).items()]
             blocks.append(Grid(f"Environment{who}", ["", ""], rows, folded=True))
     return Section("repeat", "Repeat it", blocks)
 
 
-def _again(run: RunRecord) -> Iterator[str]:
+def _list_commands(run: RunRecord) -> Iterator[str]:
     versions = run.environment.get("packages", {})
     version = run.environment.get("hypersphere")
     if version:
@@ -161,16 +165,16 @@ def _again(run: RunRecord) -> Iterator[str]:
         yield shlex.join(["python", "-c", code])
 
 
-def _findings(check: Mapping[str, Any]) -> Iterator[list[str]]:
+def _list_findings(check: Mapping[str, Any]) -> Iterator[list[str]]:
     for key, item in check.items():
         if key == "format":
             continue
-        if isinstance(item, list | dict) and item and not _flat(item):
+        if isinstance(item, list | dict) and item and not _is_short(item):
             listed = list(item.items()) if isinstance(item, dict) else item
-            first = "; ".join(_shorten(text(entry)) for entry in listed[:3])
+            first = "; ".join(_shorten(format_setting(entry)) for entry in listed[:3])
             yield [key.replace("_", " "), f"{len(item):,}: {first}{' …' if len(item) > 3 else ''}"]
         else:
-            yield [key.replace("_", " "), text(item)]
+            yield [key.replace("_", " "), format_setting(item)]
 
 
 def _shorten(found: str) -> str:
@@ -178,7 +182,7 @@ def _shorten(found: str) -> str:
     return found if len(found) <= MAX_FINDING else f"{found[:MAX_FINDING].rpartition(',')[0] or found[:MAX_FINDING]}, …"
 
 
-def _flat(item: Any) -> bool:
+def _is_short(item: Any) -> bool:
     values = list(item.values()) if isinstance(item, dict) else item
     return len(values) <= 6 and all(isinstance(entry, int | float) for entry in values)
 

@@ -1,4 +1,4 @@
-"""The parts of a page: sections with texts, facts, tables, charts, pictures and commands, all of them plain data."""
+"""The parts of a page as plain data: sections with texts, facts, tables, charts, pictures and commands."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class Note:
 
 @dataclass(frozen=True)
 class PageFacts:
-    """A few numbers large: ``(name, value, what to know about it)`` each.
+    """A few numbers in large type, each with its name and a remark: ``(name, value, remark)``.
 
     >>> PageFacts([("EER", "4.1 %", "of 600 pairs")]).items[0][1]
     '4.1 %'
@@ -62,15 +62,15 @@ class Chart:
     """A chart of plotly.
 
     Attributes:
-        key: Its name in the page, letters, digits and hyphens.
-        caption: What it shows.
-        summary: The same for someone who cannot see it, with the main figure.
-        traces: Plotly's traces. ``"tint": i`` gives a trace the i-th color of the page, ``"band": True`` makes it the
-            area of an interval; texts must have gone through :func:`plain`.
-        layout: What differs from the page's layout.
-        kind: What the page adds: a movable threshold, or a sphere with its classes.
-        extra: Data that the kind needs.
-        size: The share of the page's width that it takes on wide screens.
+        key: Its name in the page; letters, digits and hyphens.
+        caption: The title of the chart.
+        summary: A description with the main figure, for readers who cannot see the chart.
+        traces: Traces of plotly. ``"tint": i`` gives a trace the i-th color of the page, ``"band": True`` makes it the
+            area of an interval. Texts must be escaped by :func:`escape_markup`.
+        layout: Changes of the page's default layout.
+        kind: Interactive controls: a movable threshold, or a sphere with its classes.
+        extra: Data for these controls.
+        size: The share of the page's width on wide screens.
 
     >>> Chart("loss", "Loss", "The loss falls.", [{"type": "scatter", "x": [0, 1], "y": [2, 1], "tint": 0}]).kind
     'plain'
@@ -88,7 +88,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Tile:
-    """One picture of a sheet: where it is, what it is called, and the address of a recording to play.
+    """One picture: the name of its sheet, its position there, its label, and the address of a recording to play.
 
     >>> Tile("faces", 3, "ada, 3.jpg").index
     3
@@ -159,7 +159,7 @@ class Page:
 
 
 def arrange_charts(charts: Sequence[Chart]) -> list[Chart]:
-    """Return charts in sizes that fill rows of two or three without a gap.
+    """Return charts with sizes that fill rows of two or three charts without a gap.
 
     >>> chart = Chart("x", "", "", [])
     >>> [c.size for c in arrange_charts([chart] * 5)]
@@ -172,20 +172,20 @@ def arrange_charts(charts: Sequence[Chart]) -> list[Chart]:
     return [replace(chart, size="third" if i < thirds else "half") for i, chart in enumerate(charts)]
 
 
-def plain(text: str) -> str:
-    """Return text for a chart: plotly reads tags in its labels, so what looks like one is written as characters.
+def escape_markup(text: str) -> str:
+    """Return text for a chart with escaped tags, because plotly interprets tags in its labels.
 
-    >>> plain("<b>A & B</b>")
+    >>> escape_markup("<b>A & B</b>")
     '&lt;b&gt;A &amp; B&lt;/b&gt;'
     """
-    kept = "".join(c if c.isprintable() else " " for c in text)
-    return kept.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def key_of(*parts: object) -> str:
-    """Return a name that is safe as an anchor, made of any texts and numbers.
+def make_key(*parts: object) -> str:
+    """Return an anchor of lower-case letters, digits and hyphens for any texts and numbers.
 
-    >>> key_of("Sphere", 2), key_of('"><x')
+    >>> make_key("Sphere", 2), make_key('"><x')
     ('sphere-2', 'x')
     """
     joined = "-".join(str(part) for part in parts).lower()

@@ -9,25 +9,25 @@ from ..energy.checkpoint_report import LayerReport
 from ..evaluation import Baseline, Evidence, Report
 from ..training import Callback
 from ._render import save
-from .energy_charts import checkpoint_section, energy_section, learned_section
-from .hard_samples import hard_section
+from .energy_charts import make_checkpoint_section, make_energy_section, make_learned_section
+from .hard_samples import make_hard_section
 from .overview import (
-    baseline_blocks,
-    choices_section,
-    data_section,
-    figure_blocks,
-    main_figures,
-    repeat_section,
-    result_section,
+    make_baseline_blocks,
+    make_choices_section,
+    make_data_section,
+    make_figure_blocks,
+    make_repeat_section,
+    make_result_section,
+    select_main_figures,
 )
 from .page_parts import Block, Commands, Grid, Page, PageFacts, Section, Sheet
-from .pictures_sheet import sheet_of
+from .pictures_sheet import make_sheet
 from .runs import RunRecord, read_runs
-from .score_charts import ScoredPairs, score_section
-from .several import differing_section, measures_section
-from .sphere_chart import sphere_section
-from .training_charts import training_section
-from .wording import text
+from .score_charts import ScoredPairs, make_score_section
+from .several import make_differing_section, make_measures_section
+from .sphere_chart import make_sphere_section
+from .training_charts import make_training_section
+from .wording import format_setting
 
 MAX_PICTURE_BYTES = 1_500_000  # of all sheets of a page together
 FILE = "report.html"
@@ -37,8 +37,8 @@ Paths = Sequence[str | os.PathLike[str]]
 def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str] | None = None) -> pathlib.Path:
     """Write a page about one run or several and return its path.
 
-    The page is one file that needs no network, in light and dark. A page about several runs starts with the settings that
-    differ, and shows curves and figures side by side.
+    The page is one file that works without a network, with a light and a dark theme. A page about several runs starts with the
+    settings that differ, and shows curves and figures side by side.
 
     Args:
         runs: One run folder or several.
@@ -59,10 +59,10 @@ def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str
     folders = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     read = read_runs(folders)
     target = read[0].folder / FILE if path is None else path
-    return save(run_page(read, [os.fspath(folder) for folder in folders]), target)
+    return save(make_run_page(read, [os.fspath(folder) for folder in folders]), target)
 
 
-def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
+def make_run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
     """Return the page about runs.
 
     Args:
@@ -77,20 +77,20 @@ def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
     sheets: dict[str, Sheet] = {}
     for place, run in enumerate(runs):
         if run.evidence is not None and run.evidence.images is not None:
-            sheet = sheet_of(run.evidence.images, MAX_PICTURE_BYTES // len(runs))
+            sheet = make_sheet(run.evidence.images, MAX_PICTURE_BYTES // len(runs))
             sheets |= {f"run{place}": sheet} if sheet is not None else {}
     several = len(runs) > 1
     sections = [
-        *([differing_section(runs), measures_section(runs)] if several else [result_section(runs[0])]),
-        training_section(runs),
-        sphere_section(runs, sheets),
-        score_section(runs, pairs),
-        hard_section(runs, pairs, sheets),
-        energy_section(runs),
-        learned_section(runs),
-        data_section(runs),
-        choices_section(runs),
-        repeat_section(runs, paths),
+        *([make_differing_section(runs), make_measures_section(runs)] if several else [make_result_section(runs[0])]),
+        make_training_section(runs),
+        make_sphere_section(runs, sheets),
+        make_score_section(runs, pairs),
+        make_hard_section(runs, pairs, sheets),
+        make_energy_section(runs),
+        make_learned_section(runs),
+        make_data_section(runs),
+        make_choices_section(runs),
+        make_repeat_section(runs, paths),
     ]
     title = " · ".join(run.name for run in runs) if len(runs) <= 4 else f"{len(runs)} runs"
     subtitle = f"{len(runs)} runs side by side." if several else _describe(runs[0])
@@ -126,19 +126,21 @@ def write_evaluation(
     'page.html'
     """
     run = RunRecord(title, pathlib.Path(), {}, [], {}, {}, 0.0, [], {}, command, evidence)
-    page = run_page([run], [])
-    kept = [section for section in page.sections if section.key in ("sphere", "scores", "hard", "data")]
+    page = make_run_page([run], [])
+    sample_sections = [section for section in page.sections if section.key in ("sphere", "scores", "hard", "data")]
     blocks: list[Block] = []
-    large = main_figures([figure for report in reports for figure in report.figures()])
-    simple: tuple[Baseline, ...] = tuple(one for report in reports for one in getattr(report, "baselines", ()))
-    blocks += baseline_blocks(simple, "the embedder")
-    if large:
-        blocks.append(PageFacts(large))
+    main_figures = select_main_figures([figure for report in reports for figure in report.figures()])
+    baselines: tuple[Baseline, ...] = tuple(one for report in reports for one in getattr(report, "baselines", ()))
+    blocks += make_baseline_blocks(baselines, "the embedder")
+    if main_figures:
+        blocks.append(PageFacts(main_figures))
     if facts:
-        blocks.append(Grid("What was evaluated", ["", ""], [[name, text(item)] for name, item in facts.items()]))
+        blocks.append(
+            Grid("What was evaluated", ["", ""], [[name, format_setting(item)] for name, item in facts.items()])
+        )
     for report in reports:
-        blocks += figure_blocks(report.title, report.figures())
-    sections = [Section("result", "Result", blocks), *kept]
+        blocks += make_figure_blocks(report.title, report.figures())
+    sections = [Section("result", "Result", blocks), *sample_sections]
     if command:
         sections.append(Section("repeat", "Repeat it", [Commands("The evaluation", [command])]))
     return save(Page(title, "An evaluation of features by angle.", sections, page.sheets), path)
@@ -170,7 +172,7 @@ def write_energy(
     ...     write_energy(layers, f"{folder}/energy.html").stat().st_size < 5_000_000
     True
     """
-    sections = [checkpoint_section(layers, title, bounded)]
+    sections = [make_checkpoint_section(layers, title, bounded)]
     if command:
         sections.append(Section("repeat", "Repeat it", [Commands("The measurement", [command])]))
     return save(Page(title, f"Hyperspherical energy of {len(layers)} layers beside random ones.", sections), path)
@@ -205,7 +207,8 @@ class ReportPage(Callback):
 def _describe(run: RunRecord) -> str:
     document, task = run.document, run.task
     if task:
-        return f"{task.get('class', 'A task')}: {text(task.get('training samples'))} samples of {text(task.get('classes'))} classes."
+        samples, classes = (format_setting(task.get(key)) for key in ("training samples", "classes"))
+        return f"{task.get('class', 'A task')}: {samples} samples of {classes} classes."
     names = [run.settings.get(key) for key in ("model", "fit.backbone", "head", "fit.head", "data", "data.name")]
     source = document.get("source", {})
     if isinstance(source, dict) and "images" in source:

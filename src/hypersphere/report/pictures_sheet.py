@@ -1,4 +1,4 @@
-"""Many small pictures in one image file, which a page holds once and shows by parts."""
+"""Many small pictures in one image file. The page contains it once and shows parts of it."""
 
 import base64
 import io
@@ -13,12 +13,13 @@ from .page_parts import Sheet
 QUALITIES = (80, 60, 40, 25)
 
 
-def sheet_of(images: UInt8[Tensor, "n h w channels"], budget: int) -> Sheet | None:
-    """Return a sheet of at most ``budget`` bytes with the pictures row by row, or None where they do not fit.
+def make_sheet(images: UInt8[Tensor, "n h w channels"], budget: int) -> Sheet | None:
+    """Return a sheet of at most ``budget`` bytes with the pictures row by row, or None if they do not fit.
 
-    Small pictures are kept exactly (PNG). Larger sheets are WebP of falling quality, then half the size.
+    The first format that fits is used: PNG without loss, then WebP of decreasing quality, then the same at a half and a quarter
+    of the size.
 
-    >>> sheet = sheet_of(torch.zeros(5, 8, 6, 1, dtype=torch.uint8), 10_000)
+    >>> sheet = make_sheet(torch.zeros(5, 8, 6, 1, dtype=torch.uint8), 10_000)
     >>> sheet.columns, sheet.rows, sheet.width, sheet.height
     (3, 2, 6, 8)
     """
@@ -32,7 +33,7 @@ def sheet_of(images: UInt8[Tensor, "n h w channels"], budget: int) -> Sheet | No
     image = picture.fromarray((whole[..., 0] if channels == 1 else whole).numpy())
     for shrink in (1, 2, 4):
         part = image if shrink == 1 else image.reduce(shrink)
-        if max(part.size) > 16_000:  # beyond what WebP holds
+        if max(part.size) > 16_000:  # WebP allows 16,383 pixels
             continue
         for kind, quality in [("PNG", 100), *(("WEBP", quality) for quality in QUALITIES)]:
             data = io.BytesIO()

@@ -122,13 +122,13 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
     if not paths:
         raise ValueError("runs must name at least one folder of a run, got none")
     folders = [pathlib.Path(path) for path in paths]
-    return [_read(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
+    return [_read_run(folder, name) for folder, name in zip(folders, choose_names(folders), strict=True)]
 
 
-def names_of(folders: Sequence[pathlib.Path]) -> list[str]:
+def choose_names(folders: Sequence[pathlib.Path]) -> list[str]:
     """Return the shortest endings of paths that differ from each other.
 
-    >>> names_of([pathlib.Path("a/x"), pathlib.Path("b/x")])
+    >>> choose_names([pathlib.Path("a/x"), pathlib.Path("b/x")])
     ['a/x', 'b/x']
     """
     parts = [folder.absolute().parts for folder in folders]
@@ -139,9 +139,9 @@ def names_of(folders: Sequence[pathlib.Path]) -> list[str]:
     return [f"{part[-1]} ({i + 1})" for i, part in enumerate(parts)]  # the same folder twice
 
 
-def _read(folder: pathlib.Path, name: str) -> RunRecord:
+def _read_run(folder: pathlib.Path, name: str) -> RunRecord:
     evidence, command = folder / EVIDENCE, folder / COMMAND
-    made = _json(folder / CHOICES, {"choices": []})
+    made = _read_json(folder / CHOICES, {"choices": []})
     choices = made.get("choices") if isinstance(made, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         raise ValueError(f"{folder / CHOICES} must hold a list of {{key, value, reason}}")
@@ -150,11 +150,11 @@ def _read(folder: pathlib.Path, name: str) -> RunRecord:
         folder,
         stored_document(folder),
         read_log(folder),
-        _json(folder / "metrics.json", {}),
-        _json(folder / "environment.json", {}),
+        _read_json(folder / "metrics.json", {}),
+        _read_json(folder / "environment.json", {}),
         RunFolder(folder).seconds(),
         choices,
-        _json(folder / CHECK, {}),
+        _read_json(folder / CHECK, {}),
         command.read_text(encoding="utf-8").strip() if command.is_file() else "",
         Evidence.load(evidence) if evidence.is_file() else None,
         _read_baselines(folder / REPORT),
@@ -164,7 +164,7 @@ def _read(folder: pathlib.Path, name: str) -> RunRecord:
 
 def _read_baselines(path: pathlib.Path) -> tuple[Baseline, ...]:
     """Return the simple methods of a run's report, if it has one."""
-    found = _json(path, {})
+    found = _read_json(path, {})
     try:
         return tuple(Baseline.from_dict(values) for values in found.get("baselines", ()))
     except (AttributeError, KeyError, TypeError) as error:
@@ -173,13 +173,13 @@ def _read_baselines(path: pathlib.Path) -> tuple[Baseline, ...]:
 
 def _read_figures(path: pathlib.Path) -> tuple[Figure, ...]:
     """Return the figures of a run's report with their intervals, if it has one."""
-    found = _json(path, {})
+    found = _read_json(path, {})
     try:
         return tuple(Figure.from_entry(name, entry) for name, entry in found.get("figures", {}).items())
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} must list its figures as {{value, unit, interval, interval over, count}}") from error
 
 
-def _json(path: pathlib.Path, missing: Any) -> Any:
+def _read_json(path: pathlib.Path, missing: Any) -> Any:
     content = read_json(path)
     return missing if content is None else content

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..evaluation import Evidence, Roc, identification, roc_curve
 from ..evaluation.intervals import wilson_band
 from ..geometry import normalize
-from .page_parts import Block, Chart, Note, Section, arrange_charts, key_of, plain
+from .page_parts import Block, Chart, Note, Section, arrange_charts, escape_markup, make_key
 from .runs import RunRecord
 
 STOPS, BINS = 361, 90  # places of the threshold, bars of a histogram
@@ -56,7 +56,7 @@ class ScoredPairs:
         return roc_curve(self.cosine, self.same)
 
 
-def score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs]) -> Section | None:
+def make_score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs]) -> Section | None:
     """Return histograms of each run and the curves of all; None where no run kept features of pairs of both kinds.
 
     ``pairs`` holds those of each run by its name.
@@ -64,16 +64,16 @@ def score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs]) -> S
     useful = [(i, run) for i, run in enumerate(runs) if run.name in pairs and pairs[run.name].both_kinds]
     if not useful:
         return None
-    blocks: list[Block] = [_about(runs, pairs, [run for _, run in useful])]
+    blocks: list[Block] = [_describe_pairs(runs, pairs, [run for _, run in useful])]
     alone = len(useful) == 1
-    blocks += arrange_charts([threshold_chart(i, run.name, pairs[run.name], alone) for i, run in useful])
+    blocks += arrange_charts([make_threshold_chart(i, run.name, pairs[run.name], alone) for i, run in useful])
     rocs = [(i, run.name, pairs[run.name].roc) for i, run in useful]
     ranked = [(i, run.name, run.evidence) for i, run in useful if run.evidence is not None]
-    blocks += arrange_charts([roc_chart(rocs), det_chart(rocs), cmc_chart(ranked)])
+    blocks += arrange_charts([make_roc_chart(rocs), make_det_chart(rocs), make_cmc_chart(ranked)])
     return Section("scores", "Angles and errors", blocks)
 
 
-def threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = True) -> Chart:
+def make_threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = True) -> Chart:
     """Return the histogram of angles of both kinds of pairs, with error rates at 361 thresholds.
 
     The axis goes to 180°, or to the largest angle where all are small.
@@ -114,18 +114,18 @@ def threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = Tru
         f"error rate is {100 * float(roc.eer):.3g} %, near {equal:.4g} degrees."
     )
     caption = f"Angles of pairs, {name}" if not alone else "Angles of pairs: move the threshold"
-    return Chart(key_of("angles", place), caption, summary, traces, layout, "threshold", extra)
+    return Chart(make_key("angles", place), caption, summary, traces, layout, "threshold", extra)
 
 
-def roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
+def make_roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
     """Return TAR over FAR, FAR logarithmic, with Wilson's 95 % intervals of TAR."""
     traces: list[dict[str, Any]] = []
     parts = []
     for tint, name, roc in rocs:
-        kept = _points(roc)
+        kept = _select_points(roc)
         far = 100 * roc.far[kept]
         low, high = (100 * end for end in wilson_band(roc.accepted_same[kept], roc.positives))
-        traces += _band_traces(name, far, 100 * roc.tar[kept], low, high, tint, "FAR %{x:.3g} %, TAR %{y:.4g} %")
+        traces += _make_band_traces(name, far, 100 * roc.tar[kept], low, high, tint, "FAR %{x:.3g} %, TAR %{y:.4g} %")
         parts.append(f"{name}: area {float(roc.auc):.4f}")
     layout = {
         "xaxis": {"title": {"text": "false accept rate (%)"}, "type": "log"},
@@ -135,22 +135,22 @@ def roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
     return Chart("roc", "ROC", f"True accept rate over false accept rate; {'; '.join(parts)}.", traces, layout)
 
 
-def det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
+def make_det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
     """Return FRR over FAR on axes on which normal scores give straight lines (detection error trade-off)."""
     traces: list[dict[str, Any]] = []
     parts = []
     for tint, name, roc in rocs:
-        kept = _points(roc)
+        kept = _select_points(roc)
         frr = 1 - roc.tar[kept]
         inner = (frr > 0) & (frr < 1)
         far, missed = roc.far[kept][inner], (roc.positives - roc.accepted_same[kept])[inner]
         low, high = wilson_band(missed, roc.positives)
-        x, y, under, over = (_probit(rate) for rate in (far, frr[inner], low, high))
+        x, y, under, over = (_compute_probit(rate) for rate in (far, frr[inner], low, high))
         said = zip(far.tolist(), frr[inner].tolist(), strict=True)
         hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in said]
-        traces += _band_traces(name, x, y, under, over, tint, "%{text}", text=hover)
+        traces += _make_band_traces(name, x, y, under, over, tint, "%{text}", text=hover)
         parts.append(f"{name}: equal error rate {100 * float(roc.eer):.3g} %")
-    ticks = {"tickvals": _probit(torch.tensor(TICKS)), "ticktext": [f"{100 * t:g}" for t in TICKS]}
+    ticks = {"tickvals": _compute_probit(torch.tensor(TICKS)), "ticktext": [f"{100 * t:g}" for t in TICKS]}
     layout = {
         "xaxis": {"title": {"text": "false accept rate (%)"}, **ticks},
         "yaxis": {"title": {"text": "false reject rate (%)"}, **ticks},
@@ -159,7 +159,7 @@ def det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
     return Chart("det", "DET", f"False reject rate over false accept rate; {'; '.join(parts)}.", traces, layout)
 
 
-def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
+def make_cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
     """Return the share of samples whose class is among the first k, every other sample being the gallery."""
     traces: list[dict[str, Any]] = []
     parts = []
@@ -170,7 +170,7 @@ def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
         hits = torch.bincount(report.ranks - 1, minlength=report.identities).cumsum(0)[:ranks]
         low, high = (100 * end for end in wilson_band(hits, len(report.ranks)))
         x, most = torch.arange(1, ranks + 1), max(most, ranks)
-        traces += _band_traces(
+        traces += _make_band_traces(
             name, x, 100 * hits.double() / len(report.ranks), low, high, tint, "rank %{x}: %{y:.4g} %"
         )
         parts.append(f"{name}: rank-1 {100 * float(report.rank(1)):.4g} %")
@@ -182,7 +182,7 @@ def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
     return Chart("cmc", "CMC: each sample searched among the others", f"{'; '.join(parts)}.", traces, layout)
 
 
-def _about(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Sequence[RunRecord]) -> Note:
+def _describe_pairs(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Sequence[RunRecord]) -> Note:
     parts = []
     for run in useful:
         assert run.evidence is not None
@@ -197,11 +197,18 @@ def _about(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Seq
     )
 
 
-def _band_traces(
+def _make_band_traces(
     name: str, x: Any, y: Any, low: Any, high: Any, tint: int, hover: str, text: list[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return a line and the area of its interval: two invisible lines, the second filled down to the first."""
-    common = {"type": "scatter", "mode": "lines", "x": x, "tint": tint, "name": plain(name), "legendgroup": str(tint)}
+    common = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "tint": tint,
+        "name": escape_markup(name),
+        "legendgroup": str(tint),
+    }
     written = {} if text is None else {"text": text}
     return [
         {**common, "y": low, "band": True},
@@ -210,7 +217,7 @@ def _band_traces(
     ]
 
 
-def _points(roc: Roc) -> Int[Tensor, "kept"]:
+def _select_points(roc: Roc) -> Int[Tensor, "kept"]:
     """Points of the curve that differ on a logarithmic axis; those without a false accept have no place on it."""
     positive = (roc.accepted_different > 0).nonzero().flatten()
     far = roc.far[positive]
@@ -218,7 +225,7 @@ def _points(roc: Roc) -> Int[Tensor, "kept"]:
     return positive[(torch.searchsorted(far, wanted, right=True) - 1).clamp_min(0).unique()]
 
 
-def _probit(rates: Float[Tensor, "n"]) -> list[float]:
+def _compute_probit(rates: Float[Tensor, "n"]) -> list[float]:
     """Return the normal quantiles of rates; 0 and 1 have none and stay at the edge."""
     inverse = NormalDist().inv_cdf
     return [inverse(rate) for rate in rates.double().clamp(1e-7, 1 - 1e-7).tolist()]

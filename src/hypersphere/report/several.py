@@ -8,13 +8,13 @@ import torch
 from ..evaluation import DifferenceReport, Evidence, TooFewIdentitiesError, compare_embedders
 from .page_parts import Block, Grid, Note, Section
 from .runs import RunRecord
-from .wording import duration, text, title, value
+from .wording import format_duration, format_setting, format_value, name_measure
 
 RESAMPLES, NEGATIVES = 300, 20_000
 MEASURE = "eer"
 
 
-def differing_section(runs: Sequence[RunRecord]) -> Section:
+def make_differing_section(runs: Sequence[RunRecord]) -> Section:
     """Return the settings that are not the same in all runs."""
     rows = list_differing_settings(runs)
     columns = ["setting", *(run.name for run in runs)]
@@ -28,21 +28,21 @@ def list_differing_settings(runs: Sequence[RunRecord]) -> list[list[str]]:
     keys = list(dict.fromkeys(key for settings in every for key in settings))
     absent = object()
     found = [key for key in keys if any(s.get(key, absent) != every[0].get(key, absent) for s in every[1:])]
-    return [[key, *(text(settings[key]) if key in settings else "–" for settings in every)] for key in found]
+    return [[key, *(format_setting(settings[key]) if key in settings else "–" for settings in every)] for key in found]
 
 
-def measures_section(runs: Sequence[RunRecord]) -> Section:
+def make_measures_section(runs: Sequence[RunRecord]) -> Section:
     """Return the measures of all runs, and how sure the difference of each from the first is."""
     keys = [key for run in runs for key in run.metrics if not key.startswith("energy/")]
     rows = [
-        [title(key), *(value(key, run.metrics.get(key)) for run in runs)]
+        [name_measure(key), *(format_value(key, run.metrics.get(key)) for run in runs)]
         for key in dict.fromkeys(keys)
         if key != "steps"
     ]
-    rows.append(["steps", *(text(run.metrics.get("steps")) for run in runs)])
-    rows.append(["wall time", *(duration(run.seconds) if run.seconds else "–" for run in runs)])
+    rows.append(["steps", *(format_setting(run.metrics.get("steps")) for run in runs)])
+    rows.append(["wall time", *(format_duration(run.seconds) if run.seconds else "–" for run in runs)])
     blocks: list[Block] = [Grid("Measures at the end", ["measure", *(run.name for run in runs)], rows, numeric=True)]
-    blocks += _difference_blocks(runs)
+    blocks += _make_difference_blocks(runs)
     return Section("measures", "Measures", blocks)
 
 
@@ -57,12 +57,12 @@ def can_compare(first: Evidence | None, other: Evidence | None) -> bool:
     return torch.equal(first.images, other.images)
 
 
-def _difference_blocks(runs: Sequence[RunRecord]) -> list[Block]:
+def _make_difference_blocks(runs: Sequence[RunRecord]) -> list[Block]:
     base = runs[0]
     rows: list[list[str]] = []
     without: list[str] = []
     for run in runs[1:]:
-        report = _difference(base.evidence, run.evidence) if can_compare(base.evidence, run.evidence) else None
+        report = _compare(base.evidence, run.evidence) if can_compare(base.evidence, run.evidence) else None
         if report is None:
             without.append(run.name)
             continue
@@ -92,7 +92,7 @@ def _difference_blocks(runs: Sequence[RunRecord]) -> list[Block]:
     return blocks
 
 
-def _difference(base: Any, other: Any) -> DifferenceReport | None:
+def _compare(base: Any, other: Any) -> DifferenceReport | None:
     options: dict[str, Any] = {"measure": MEASURE, "negatives": NEGATIVES, "resamples": RESAMPLES}
     try:
         return compare_embedders(other.features, base.features, base.labels, **options)

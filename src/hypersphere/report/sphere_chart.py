@@ -11,45 +11,45 @@ from torch import Tensor
 from ..evaluation import Evidence
 from ..geometry import normalize
 from ..plots.scatter import best_view, eye_direction
-from .page_parts import Block, Chart, Note, Section, Sheet, arrange_charts, key_of, plain
+from .page_parts import Block, Chart, Note, Section, Sheet, arrange_charts, escape_markup, make_key
 from .runs import RunRecord
 
-MOST_CLASSES = 60  # each is a trace of its own and a switch
-MAX_LABELED = 20
-LONGEST = 18  # characters of a name on the sphere; the list beside it has the whole
-MOST_SPHERES = 4  # browsers allow a page few drawings in space
+MAX_CLASSES = 60  # classes on a sphere; each is a trace with a switch
+MAX_LABELED = 20  # classes whose names are written on the sphere
+MAX_NAME_LENGTH = 18  # characters of a name on the sphere; the list beside it shows the whole name
+MAX_SPHERES = 4  # spheres on a page; browsers limit the number of 3-D drawings
 
 
-def sphere_section(runs: Sequence[RunRecord], sheets: dict[str, Sheet]) -> Section | None:
-    """Return a sphere for each run that kept features; None where none did."""
-    kept = [(i, run, run.evidence) for i, run in enumerate(runs) if run.evidence is not None]
-    kept = [(i, run, evidence) for i, run, evidence in kept if evidence.features.shape[1] > 1 and len(evidence.labels)]
-    if not kept:
+def make_sphere_section(runs: Sequence[RunRecord], sheets: dict[str, Sheet]) -> Section | None:
+    """Return a sphere for each run with features; None if no run has features."""
+    found = [(i, run, run.evidence) for i, run in enumerate(runs) if run.evidence is not None]
+    found = [(i, run, e) for i, run, e in found if e.features.shape[1] > 1 and len(e.labels)]
+    if not found:
         return None
-    alone = len(kept) == 1
-    drawn = [_sphere(i, run, evidence, sheets, alone) for i, run, evidence in kept[:MOST_SPHERES]]
+    alone = len(found) == 1
+    drawn = [_draw_sphere(i, run, evidence, sheets, alone) for i, run, evidence in found[:MAX_SPHERES]]
     blocks: list[Block] = [*arrange_charts(drawn)]
-    if len(kept) > MOST_SPHERES:
-        names = ", ".join(run.name for _, run, _ in kept[MOST_SPHERES:])
-        blocks.append(Note(f"A page holds {MOST_SPHERES} spheres; that of {names} is not drawn."))
+    if len(found) > MAX_SPHERES:
+        names = ", ".join(run.name for _, run, _ in found[MAX_SPHERES:])
+        blocks.append(Note(f"A page shows at most {MAX_SPHERES} spheres; those of {names} are not shown."))
     return Section("sphere", "Features on the sphere", blocks)
 
 
-def in_space(features: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n 3"], float]:
-    """Return features as points of the unit sphere in space, and the share of their squared length that this keeps.
+def project_to_space(features: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n 3"], float]:
+    """Return features as points of the unit sphere in three dimensions, and the share of their squared length that is kept.
 
-    The directions are projected onto the three axes that keep most of Σ⟨x̂, axis⟩² (the leading right singular vectors of
-    the unit features, without centering, because angles are seen from the origin) and brought back to length one. In
-    two and three dimensions nothing is lost.
+    The directions are projected onto the three axes with the largest Σ⟨x̂, axis⟩², the leading right singular vectors of the
+    directions, and normalized again. They are not centered, because angles are measured at the origin. Features of two and three
+    dimensions are shown without loss.
 
-    >>> points, share = in_space(torch.eye(5)[:3])
+    >>> points, share = project_to_space(torch.eye(5)[:3])
     >>> points.shape, round(share, 6)
     (torch.Size([3, 3]), 1.0)
     """
     unit = normalize(features.detach().double().cpu())
     if unit.shape[1] <= 3:
         return torch.nn.functional.pad(unit, (0, 3 - unit.shape[1])), 1.0
-    if 3 <= len(unit) < unit.shape[1]:  # the squares of d dimensions take d³ operations: seconds for a joined embedder
+    if 3 <= len(unit) < unit.shape[1]:  # d³ operations of the other way take seconds for a joined embedder
         _, lengths, rows = torch.linalg.svd(unit, full_matrices=False)
         values, axes = lengths.square().flip(0), rows[:3].T
     else:
@@ -61,25 +61,27 @@ def in_space(features: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n 3"], floa
     return normalize(points), share
 
 
-def _sphere(place: int, run: RunRecord, evidence: Evidence, sheets: dict[str, Sheet], alone: bool) -> Chart:
-    points, share = in_space(evidence.features)
-    shown = evidence.labels.unique()[:MOST_CLASSES].tolist()
-    means = _means(evidence, points)
-    traces: list[dict[str, Any]] = [_rings()]
+def _draw_sphere(place: int, run: RunRecord, evidence: Evidence, sheets: dict[str, Sheet], alone: bool) -> Chart:
+    points, share = project_to_space(evidence.features)
+    shown = evidence.labels.unique()[:MAX_CLASSES].tolist()
+    means = _compute_centers(evidence, points)
+    traces: list[dict[str, Any]] = [_draw_rings()]
     classes = []
     unit = normalize(evidence.features.double())
     for tint, label in enumerate(shown):
         name = str(evidence.classes[label])
-        mine = (evidence.labels == label).nonzero().flatten()
-        x, y, z = points[mine].T.tolist()
+        of_class = (evidence.labels == label).nonzero().flatten()
+        x, y, z = points[of_class].T.tolist()
         look = {"size": 4 if len(points) > 600 else 5, "opacity": 1, "line": {"width": 0}}
-        common = {"type": "scatter3d", "x": x, "y": y, "z": z, "name": plain(name), "of": label, "tint": tint}
-        traces.append({**common, "mode": "markers", "marker": look, "customdata": mine.tolist(), "hoverinfo": "none"})
+        common = {"type": "scatter3d", "x": x, "y": y, "z": z, "name": escape_markup(name), "of": label, "tint": tint}
+        traces.append(
+            {**common, "mode": "markers", "marker": look, "customdata": of_class.tolist(), "hoverinfo": "none"}
+        )
         at = means[label].tolist() if len(shown) <= MAX_LABELED else None
         classes.append(
             {
                 "name": name,
-                "label": plain(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"),
+                "label": escape_markup(name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"),
                 "of": label,
                 "tint": tint,
                 "at": at,
@@ -99,11 +101,17 @@ def _sphere(place: int, run: RunRecord, evidence: Evidence, sheets: dict[str, Sh
         caption += f", {dim} dimensions projected to 3 ({100 * share:.0f} % of the squared length kept)"
     summary = f"Features of {run.name} as points of a sphere, {len(shown)} classes. The numbers are in the table below."
     return Chart(
-        key_of("sphere", place), caption, summary, traces, kind="sphere", extra=extra, size="full" if alone else "half"
+        make_key("sphere", place),
+        caption,
+        summary,
+        traces,
+        kind="sphere",
+        extra=extra,
+        size="full" if alone else "half",
     )
 
 
-def _means(evidence: Evidence, points: Float[Tensor, "n 3"]) -> dict[int, Float[Tensor, "3"]]:
+def _compute_centers(evidence: Evidence, points: Float[Tensor, "n 3"]) -> dict[int, Float[Tensor, "3"]]:
     return {
         label: normalize(points[evidence.labels == label].mean(0, keepdim=True))[0]
         for label in evidence.labels.unique().tolist()
@@ -118,11 +126,11 @@ def _samples(evidence: Evidence, unit: Float[Tensor, "n d"]) -> list[dict[str, A
     rows = []
     for i, (label, angle) in enumerate(zip(evidence.labels.tolist(), degrees.tolist(), strict=True)):
         name = "" if evidence.names is None else f"\n{evidence.names[i]}"
-        rows.append({"tile": i, "text": f"{evidence.classes[label]}{name}\n{angle:.1f}° from the middle of its class"})
+        rows.append({"tile": i, "text": f"{evidence.classes[label]}{name}\n{angle:.1f}° from the center of its class"})
     return rows
 
 
-def _rings() -> dict[str, Any]:
+def _draw_rings() -> dict[str, Any]:
     """Return circles of latitude and longitude as one line with gaps."""
     t = torch.linspace(0, 2 * torch.pi, 73, dtype=torch.float64)
     gap = torch.full((1, 3), torch.nan, dtype=torch.float64)

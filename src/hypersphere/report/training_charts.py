@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .page_parts import Block, Chart, Note, Section, arrange_charts, key_of, plain
+from .page_parts import Block, Chart, Note, Section, arrange_charts, escape_markup, make_key
 from .runs import RunRecord
-from .wording import convert_unit, suffix, title
+from .wording import convert_unit, get_suffix, name_measure
 
-MAX_POINTS = 600  # of a line; more cannot be distinguished on a screen
-MIN_PERCENT_SPAN = 10  # of an axis in percent
+MAX_POINTS = 600  # points of a line; a screen cannot show more
+MIN_PERCENT_SPAN = 10  # smallest range of an axis in percent
 MEASURES = ("eer", "tar", "rank1", "one_shot", "accuracy", "balanced_accuracy", "auc")
 SHORT = {"intra_angle": "within a class", "inter_angle": "between classes", "nearest_angle": "to the nearest"}
 ANGLES = ("intra_angle", "inter_angle", "nearest_angle")
 
 
-def training_section(runs: Sequence[RunRecord]) -> Section | None:
+def make_training_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return the overlaid curves of all runs; None if nothing was logged."""
     logged = {name for run in runs for row in run.log for name in row}
     charts: list[Chart] = []
@@ -22,7 +22,7 @@ def training_section(runs: Sequence[RunRecord]) -> Section | None:
         charts.append(_overlay_runs(runs, "loss", log=_spans_decades(runs, "loss")))
     charts += [_overlay_runs(runs, name) for name in MEASURES if name in logged]
     if len(runs) == 1 and logged.issuperset(ANGLES):
-        charts.append(_angles(runs[0]))
+        charts.append(_draw_angles(runs[0]))
     elif len(runs) > 1:
         charts += [_overlay_runs(runs, name) for name in ANGLES[:2] if name in logged]
     charts += [_overlay_runs(runs, name) for name in ("lr", "lambda") if name in logged]
@@ -33,10 +33,10 @@ def training_section(runs: Sequence[RunRecord]) -> Section | None:
     return Section("training", "Training", blocks) if blocks else None
 
 
-def line(name: str, x: Sequence[float], y: Sequence[float], tint: int, **options: Any) -> dict[str, Any]:
+def make_line(name: str, x: Sequence[float], y: Sequence[float], tint: int, **options: Any) -> dict[str, Any]:
     """Return a trace: a line, with markers if it has few points, and only markers if it has one or two."""
     mode = "markers" if len(x) < 3 else "lines+markers" if len(x) <= 25 else "lines"
-    return {"type": "scatter", "mode": mode, "name": plain(name), "x": x, "y": y, "tint": tint, **options}
+    return {"type": "scatter", "mode": mode, "name": escape_markup(name), "x": x, "y": y, "tint": tint, **options}
 
 
 def thin_points(x: Sequence[float], y: Sequence[float], most: int = MAX_POINTS) -> tuple[list[float], list[float]]:
@@ -50,18 +50,18 @@ def thin_points(x: Sequence[float], y: Sequence[float], most: int = MAX_POINTS) 
     width = -(-len(x) // (most // 2))
     kept: list[int] = []
     for start in range(0, len(x), width):
-        stretch = range(start, min(start + width, len(x)))
-        low, high = min(stretch, key=lambda i: y[i]), max(stretch, key=lambda i: y[i])
+        interval = range(start, min(start + width, len(x)))
+        low, high = min(interval, key=lambda i: y[i]), max(interval, key=lambda i: y[i])
         kept += sorted({low, high})
     if kept[-1] != len(x) - 1:
         kept.append(len(x) - 1)
     return [x[i] for i in kept], [y[i] for i in kept]
 
 
-def percent_range(values: Sequence[float]) -> list[float]:
-    """Return the range of an axis in percent: within 0 and 100, and wide enough that small differences look small.
+def choose_percent_range(values: Sequence[float]) -> list[float]:
+    """Return the range of an axis in percent: within 0 and 100, and so wide that small differences look small.
 
-    >>> percent_range([100.0, 100.0]), percent_range([2.0, 50.0])
+    >>> choose_percent_range([100.0, 100.0]), choose_percent_range([2.0, 50.0])
     ([89.5, 100.5], [0.0, 52.4])
     """
     low, high = min(values), max(values)
@@ -78,28 +78,28 @@ def _overlay_runs(runs: Sequence[RunRecord], measure: str, log: bool = False) ->
         steps, values = run.series(measure)
         shown = [convert_unit(measure, value) for value in values]
         if shown:
-            traces.append(line(run.name, *thin_points(steps, shown), tint))
-            last.append(f"{run.name} ends at {shown[-1]:.4g}{suffix(measure)}")
+            traces.append(make_line(run.name, *thin_points(steps, shown), tint))
+            last.append(f"{run.name} ends at {shown[-1]:.4g}{get_suffix(measure)}")
     layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}}, "showlegend": len(runs) > 1}
-    layout["yaxis"] = {"ticksuffix": suffix(measure)}
+    layout["yaxis"] = {"ticksuffix": get_suffix(measure)}
     if measure in ("lr", "lambda") and traces:
         layout["yaxis"]["range"] = [0, 1.1 * max(max(trace["y"]) for trace in traces) or 1]
-    if suffix(measure) == " %" and traces:
-        layout["yaxis"]["range"] = percent_range([value for trace in traces for value in trace["y"]])
+    if get_suffix(measure) == " %" and traces:
+        layout["yaxis"]["range"] = choose_percent_range([value for trace in traces for value in trace["y"]])
     if log:
         layout["yaxis"] |= {"type": "log", "dtick": 1}
-    caption = title(measure).capitalize() if measure != "lambda" else title(measure)
+    caption = name_measure(measure).capitalize() if measure != "lambda" else name_measure(measure)
     summary = f"{caption} over training steps; {'; '.join(last)}."
-    return Chart(key_of("training", measure), caption, summary, traces, layout)
+    return Chart(make_key("training", measure), caption, summary, traces, layout)
 
 
-def _angles(run: RunRecord) -> Chart:
+def _draw_angles(run: RunRecord) -> Chart:
     traces, last = [], []
     for tint, name in enumerate(ANGLES):
         steps, values = run.series(name)
         degrees = [convert_unit(name, value) for value in values]
-        traces.append(line(SHORT[name], *thin_points(steps, degrees), tint))
-        last.append(f"{title(name)} ends at {degrees[-1]:.3g}°")
+        traces.append(make_line(SHORT[name], *thin_points(steps, degrees), tint))
+        last.append(f"{name_measure(name)} ends at {degrees[-1]:.3g}°")
     layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"ticksuffix": "°", "rangemode": "tozero"}}
     return Chart("training-angles", "Angles of the classes", f"{'; '.join(last)}.", traces, layout)
 

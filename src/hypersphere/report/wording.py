@@ -1,4 +1,4 @@
-"""Numbers and names as a page writes them."""
+"""Names of measures, and the format of numbers, settings and times on a page."""
 
 import math
 from typing import Any
@@ -26,44 +26,44 @@ NAMES = {
 }
 
 
-def title(measure: str) -> str:
-    """Return what a measure is called in words.
+def name_measure(measure: str) -> str:
+    """Return the name of a measure in words.
 
-    >>> title("eer"), title("my_measure")
+    >>> name_measure("eer"), name_measure("my_measure")
     ('equal error rate', 'my measure')
     """
     return NAMES.get(measure, measure.replace("_", " "))
 
 
 def convert_unit(measure: str, value: float) -> float:
-    """Return a value in the unit that it is shown in: angles are logged in radians and shown in degrees."""
+    """Return a value in the unit of the page: angles are logged in radians and shown in degrees."""
     return math.degrees(value) if measure.endswith("_angle") else value
 
 
-def suffix(measure: str) -> str:
-    """Return the unit that a measure is shown in, with a space where one belongs.
+def get_suffix(measure: str) -> str:
+    """Return the unit of a measure on the page, with a leading space if it needs one.
 
-    >>> suffix("accuracy"), suffix("intra_angle"), suffix("loss")
+    >>> get_suffix("accuracy"), get_suffix("intra_angle"), get_suffix("loss")
     (' %', '°', '')
     """
     return "°" if measure.endswith("_angle") else get_unit(measure)
 
 
-def value(measure: str, number: Any) -> str:
+def format_value(measure: str, number: Any) -> str:
     """Return a measured number with its unit.
 
-    >>> value("accuracy", 97.25), value("inter_angle", math.pi / 2), value("loss", None)
+    >>> format_value("accuracy", 97.25), format_value("inter_angle", math.pi / 2), format_value("loss", None)
     ('97.25 %', '90°', '–')
     """
     if not isinstance(number, int | float) or not math.isfinite(number):
         return "–"
-    return f"{convert_unit(measure, number):.4g}{suffix(measure)}"
+    return f"{convert_unit(measure, number):.4g}{get_suffix(measure)}"
 
 
-def text(anything: Any) -> str:
-    """Return a setting as one reads it.
+def format_setting(anything: Any) -> str:
+    """Return a setting as text.
 
-    >>> text(None), text(True), text(0.05), text([1, 2]), text("a")
+    >>> format_setting(None), format_setting(True), format_setting(0.05), format_setting([1, 2]), format_setting("a")
     ('none', 'yes', '0.05', '1, 2', 'a')
     """
     if anything is None:
@@ -75,16 +75,16 @@ def text(anything: Any) -> str:
     if isinstance(anything, int):
         return f"{anything:,}" if abs(anything) >= 10_000 else str(anything)
     if isinstance(anything, list | tuple):
-        return ", ".join(text(item) for item in anything) or "none"
+        return ", ".join(format_setting(item) for item in anything) or "none"
     if isinstance(anything, dict):
-        return "; ".join(f"{key}: {text(item)}" for key, item in anything.items()) or "none"
+        return "; ".join(f"{key}: {format_setting(item)}" for key, item in anything.items()) or "none"
     return str(anything)
 
 
-def duration(seconds: float) -> str:
-    """Return a time in the two units that say most.
+def format_duration(seconds: float) -> str:
+    """Return a time in its one or two largest units.
 
-    >>> duration(4.2), duration(75), duration(7300)
+    >>> format_duration(4.2), format_duration(75), format_duration(7300)
     ('4.2 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 60:
