@@ -80,14 +80,14 @@ def test_sums_over_processes_can_be_differentiated_twice(pool):
 
 def scattered(group, x, counts, whole):
     """This process's rows of the sum over the processes, with the whole sum on each of them or without."""
-    before, collectives.GLOO_SCATTERS_SUMS = (
-        collectives.GLOO_SCATTERS_SUMS,
-        collectives.GLOO_SCATTERS_SUMS and not whole,
+    before, collectives.GLOO_HAS_REDUCE_SCATTER = (
+        collectives.GLOO_HAS_REDUCE_SCATTER,
+        collectives.GLOO_HAS_REDUCE_SCATTER and not whole,
     )
     try:
         return collectives.sum_and_scatter_rows((dist.get_rank(group) + 1) * x, counts, group)
     finally:
-        collectives.GLOO_SCATTERS_SUMS = before
+        collectives.GLOO_HAS_REDUCE_SCATTER = before
 
 
 @pytest.mark.parametrize("whole", [True, False])

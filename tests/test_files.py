@@ -80,7 +80,7 @@ def test_a_damaged_file_is_refused(damage: str, tmp_path: pathlib.Path) -> None:
         save_file({"a": torch.zeros(2)}, path, {"hypersphere-state/1": '["pickle", 0]'})
     else:
         path.write_bytes(b"" if damage == "empty" else b"hello" * 10)
-    with pytest.raises(ValueError, match="is not a whole checkpoint"):
+    with pytest.raises(ValueError, match="is not a complete checkpoint"):
         load_tree(path)
 
 
@@ -112,7 +112,7 @@ def test_leftovers_go_and_nothing_else(tmp_path: pathlib.Path) -> None:
     (tmp_path / ".x.4194306.part").mkdir()  # no process has such a number
     (tmp_path / ".x.4194306.part" / ".tmpAbC").touch()  # a writer's own temporary file
     (tmp_path / f".x.{os.getppid()}.part").touch()
-    remove_leftovers(tmp_path, {"x"}, dead=True)
+    remove_leftovers(tmp_path, {"x"}, skip_running=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, f".x.{os.getppid()}.part"])
     remove_leftovers(tmp_path, {"x"})
     assert sorted(path.name for path in tmp_path.iterdir()) == kept

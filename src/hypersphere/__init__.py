@@ -74,7 +74,8 @@ _PACKAGES = frozenset(
     report training
     """.split()  # noqa: SIM905 - one name per line would hide the table below
 )
-_NAMES = {  # package → its classes and functions that are also available here
+# The classes and functions of each package that are also available here.
+_NAMES = {
     "energy": "MHE CoMHE class_energy hyperspherical_energy minimize_energy refine_",
     "neurons": "ChangeReport get_change_report",
     "objectives": """
@@ -169,7 +170,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name in _PACKAGE_OF:
         value = getattr(importlib.import_module(f".{_PACKAGE_OF[name]}", __name__), name)
-        globals()[name] = value  # found directly from now on
+        globals()[name] = value  # so that __getattr__ is not called for it again
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

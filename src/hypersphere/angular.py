@@ -1,7 +1,7 @@
 r"""Angular functions g(θ), shared by the objectives (Part I) and the operators (Part II).
 
-Each maps cos θ to g(θ), decreasing from 1 at θ = 0 to −1 at θ = π, 0 at π/2 (eq. 4.11–4.14). A user's own callable on
-cosines works wherever one of these does.
+Each maps cos θ to g(θ), which decreases from 1 at θ = 0 to −1 at θ = π and is 0 at π/2 (eq. 4.11–4.14); :class:`Power` is an
+exception. Any other callable on cosines can be used in their place.
 """
 
 import copy
@@ -21,10 +21,10 @@ AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
 
 class Angular(nn.Module, ABC):
-    """g as a function of cos θ; ``dim`` is the axis of the neurons, for forms with a parameter per neuron.
+    """g as a function of cos θ. ``dim`` is the axis of the neurons, for functions with a parameter per neuron.
 
-    A form that is simpler in θ than in cos θ also overrides :meth:`at`, which a head uses where it knows the angle: the
-    angle of a cosine near ±1 has lost half of its digits, and with them the slope.
+    A function that is simpler in θ than in cos θ also overrides :meth:`at`. A head uses it if it knows the angle, because an angle
+    that is computed from a cosine near ±1 has lost half of its digits.
 
     >>> class Cube(Angular):
     ...     def forward(self, cos, dim=-1):
@@ -34,10 +34,10 @@ class Angular(nn.Module, ABC):
     """
 
     odd: ClassVar[bool] = False
-    """g(π − θ) = −g(θ), so that g is 0 at a right angle: an operator gives 0 by itself where there is no direction."""
+    """Whether g(π − θ) = −g(θ). Then g is 0 at π/2, so an operator returns 0 for a zero vector without a special case."""
 
     def __init_subclass__(cls, **options: Any):
-        """Drop the inherited slope and symmetry if this class replaces ``forward``, for which they were written."""
+        """Remove the inherited slope and symmetry if this class overrides ``forward``, which they belong to."""
         super().__init_subclass__(**options)
         own = cls.__dict__
         if "forward" in own:
@@ -55,26 +55,26 @@ class Angular(nn.Module, ABC):
         return self(torch.cos(theta))
 
     def span(self, like: Float[Tensor, "..."]) -> float | Float[Tensor, "..."]:
-        """Return g(0) − g(π), the decrease of g from one pole to the other, in the dtype and on the device of ``like``."""
+        """Return g(0) − g(π), in the dtype and on the device of ``like``."""
         ends = torch.ones_like(like)
         return self(ends) - self(-ends)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
         """Return g(θ) and ∂g/∂cos θ as new tensors without a graph, or None to leave the slope to autograd.
 
-        With it an operator goes over its outputs once forward and once backward. They must be :meth:`forward` and its
-        derivative, with the same bounds at ±1; a form that learns something has none.
+        It saves an operator passes over its outputs. The values must be those of :meth:`forward` and its derivative, with the
+        same bounds at ±1. A function with learned parameters returns None.
         """
         return None
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return ∂g/∂cos θ alone if :meth:`with_slope` has it; the backward pass of a compiled operator recomputes it."""
+        """Return ∂g/∂cos θ alone, for the backward pass of a compiled operator. :meth:`with_slope` must not return None."""
         pair = self.with_slope(cos)
         assert pair is not None
         return pair[1]
 
     def for_neurons(self, neurons: int) -> "Angular":
-        """Return a copy for a layer of this many neurons if each layer learns its own parameters, otherwise self."""
+        """Return a copy for a layer with this number of neurons if each layer learns its own parameters, otherwise self."""
         return self
 
 
@@ -111,8 +111,8 @@ class Linear(Angular):
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
         """Return (2/π)·(π/2 − θ) and (2/π)/sin θ."""
-        value, over = latitude(cos)
-        return value.mul_(2 / math.pi), over.mul_(2 / math.pi)
+        value, inverse_sine = latitude(cos)
+        return value.mul_(2 / math.pi), inverse_sine.mul_(2 / math.pi)
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return (2/π)/sin θ."""
@@ -155,9 +155,9 @@ class SquareCosine(Angular):
 
 
 class Power(Angular):
-    r"""g(θ) = 2·((cos θ + 1)/2)^t − 1: SphereFace2's adjustment of the similarity, which spreads small angles apart.
+    r"""g(θ) = 2·((cos θ + 1)/2)^t − 1: the similarity of SphereFace2, which is steeper at small angles.
 
-    ``t = 1`` is the cosine; SphereFace2 uses 3. Unlike the other forms it is below 0 at θ = π/2 for t > 1.
+    ``t = 1`` is the cosine; SphereFace2 uses 3. Unlike the other functions it is below 0 at θ = π/2 for t > 1.
 
     >>> Power(3)(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1.0000, -0.7500, -1.0000])
@@ -190,9 +190,9 @@ class Power(Angular):
 class Sigmoid(Angular):
     r"""g(θ) = tanh((π/2 − θ)/2k) / tanh(π/4k), which is eq. 3.4 and 4.13 written without exponentials that overflow.
 
-    Small ``k`` is a step at π/2, large ``k`` is :class:`Linear`. ``learnable`` gives each neuron (``"filter"``), each
-    layer (``"layer"``) or all layers that were given this object (``"shared"``) a ``k`` of its own; it is kept as
-    log k and used within [10⁻³, 10³], so it stays positive. It starts at 0.5 (3.4.3).
+    A small ``k`` gives a step at π/2, a large ``k`` :class:`Linear`. With ``learnable``, ``k`` is learned per neuron
+    (``"filter"``), per layer (``"layer"``) or for all layers that use this object (``"shared"``). The parameter is log k, limited
+    so that k is in [10⁻³, 10³]. It starts at 0.5 (3.4.3).
 
     >>> Sigmoid(k=0.3)(torch.tensor([1.0, 0.5, -1.0]))
     tensor([ 1.0000,  0.7102, -1.0000])
@@ -214,7 +214,7 @@ class Sigmoid(Angular):
 
     @property
     def k(self) -> Tensor:
-        """The curvature: a scalar, or one per neuron."""
+        """The curvature k, a scalar or one number per neuron."""
         return torch.tensor(self.start) if self.log_k is None else self.log_k.clamp(math.log(1e-3), math.log(1e3)).exp()
 
     def for_neurons(self, neurons: int) -> "Sigmoid":
@@ -227,41 +227,41 @@ class Sigmoid(Angular):
         return own
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """Return g of each cosine, with one ``k`` per neuron along ``dim`` if there is one each."""
-        return self._of_latitude(arcsin(upcast(cos)), dim).to(cos.dtype)
+        """Return g of each cosine. If there is one ``k`` per neuron, the neurons are along ``dim``."""
+        return self._evaluate_at_latitude(arcsin(upcast(cos)), dim).to(cos.dtype)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
         """Return, for a fixed ``k``, g and T·(1 − (g/T)²)/(2k·sin θ) with T = 1/tanh(π/4k)."""
         if self.learnable:
             return None
         if self.value_polynomial is not None and cos.dtype == torch.float32:
-            value, over = evaluate_sine_polynomial(cos, self.value_polynomial)
+            value, inverse_sine = evaluate_sine_polynomial(cos, self.value_polynomial)
         else:
-            north, over = latitude(cos)
-            value = self._of_latitude(north, -1)
+            angle, inverse_sine = latitude(cos)
+            value = self._evaluate_at_latitude(angle, -1)
         top = 1 / math.tanh(math.pi / (4 * self.start))
-        steep = value.new_full((), top / (2 * self.start))
-        return value, torch.addcmul(steep, value, value, value=-1 / (2 * self.start * top)).mul_(over)
+        slope = value.new_full((), top / (2 * self.start))  # of g by the latitude, at π/2
+        return value, torch.addcmul(slope, value, value, value=-1 / (2 * self.start * top)).mul_(inverse_sine)
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
+        """Return T·(1 − (g/T)²)/(2k·sin θ), by a polynomial in sin θ if there is one."""
         if self.slope_polynomial is None or cos.dtype != torch.float32:
             return super().slope(cos)
         return evaluate_slope_polynomial(cos, self.slope_polynomial)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""
-        return self._of_latitude(math.pi / 2 - upcast(theta), -1).to(theta.dtype)
+        """Return g of each angle, without computing the cosine. If there is one ``k`` per neuron, neurons are the last axis."""
+        return self._evaluate_at_latitude(math.pi / 2 - upcast(theta), -1).to(theta.dtype)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
         """Return 2."""
         return 2.0
 
-    def _of_latitude(self, latitude: Tensor, dim: int) -> Tensor:
+    def _evaluate_at_latitude(self, latitude: Tensor, dim: int) -> Tensor:
         if self.log_k is None:
             if self.learnable:
                 raise ValueError(
-                    'Sigmoid(learnable="filter") has a k per neuron: give it to a layer, or call for_neurons(n) first'
+                    'Sigmoid(learnable="filter") has one k per neuron: pass it to a layer, or call for_neurons(n) first'
                 )
             return torch.tanh(latitude / (2 * self.start)) / math.tanh(math.pi / (4 * self.start))
         k = self.k.to(latitude.dtype)
@@ -275,7 +275,7 @@ class Sigmoid(Angular):
 
 
 class CustomAngular(Angular):
-    """A user's own g, a callable on cosines; they are cut off at ±1, so arccos is safe. A module keeps its parameters.
+    """A user-defined g, a callable on cosines, which are limited to ±1. Parameters of a module are registered.
 
     >>> g = CustomAngular(lambda cos: 1 - 2 * torch.arccos(cos) / torch.pi)
     >>> g(torch.tensor([1.0, 0.5, -1.5]))
@@ -287,7 +287,7 @@ class CustomAngular(Angular):
         self.function = function
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """Return the callable on the cosines."""
+        """Return the result of the callable."""
         return self.function(cos.clamp(-1, 1))
 
 

@@ -1,9 +1,9 @@
-"""Communication between processes: rows gathered and sums taken with exact gradients, and weights divided by rows.
+"""Communication between processes: gathering rows and computing sums with exact gradients, and weights divided by rows.
 
-Two words describe a tensor in a distributed computation. A *replicated* tensor is computed by all processes alike: it has
-the same value and the same gradient on each of them. A *share* is what one process computes from its own rows: values and
-gradients of all processes have to be summed. :func:`sum_shares` turns shares into a replicated tensor, :func:`as_share`
-turns a replicated tensor into one that may be used in a share. A weight divided by rows is a DTensor with ``Shard(0)``.
+Two terms describe a tensor in a distributed computation. A *replicated* tensor has the same value and the same gradient on
+all processes. A *share* is computed by one process from its own rows: the values and gradients of all processes must be summed.
+:func:`sum_shares` converts shares to a replicated tensor, and :func:`as_share` converts a replicated tensor for use in a share.
+A weight divided by rows is a DTensor with ``Shard(0)``.
 
 Every function here that communicates must be called by all processes of the group. ``group=None`` means all processes.
 """
@@ -18,8 +18,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 T = TypeVar("T")
-# gloo has no reduce_scatter before PyTorch 2.8. There every process computes the whole sum.
-GLOO_SCATTERS_SUMS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
+# Before PyTorch 2.8, gloo has no reduce_scatter, so every process computes the whole sum.
+GLOO_HAS_REDUCE_SCATTER = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 
 
 class GatheredRows(NamedTuple):
@@ -64,7 +64,7 @@ def get_local(tensor: Tensor) -> Tensor:
 
 
 def get_local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
-    """Return the rows that this process holds, with their gradient; a plain weight is returned as it is.
+    """Return the rows that this process holds, with their gradient. A plain weight is returned unchanged.
 
     A weight (C, K, d) with K rows per class has row c·K + k for center k of class c.
 
@@ -72,7 +72,7 @@ def get_local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
     >>> get_local_rows(weight) is weight
     True
 
-    Of a head with 5 classes on two processes, the second holds the last two rows:
+    With a head with 5 classes on two processes, the second process holds the last two rows:
 
     >>> get_local_rows(hs.ArcFace(3, 5).shard().weight).shape  # doctest: +SKIP
     torch.Size([2, 3])
@@ -84,26 +84,26 @@ def get_local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
 
 
 def get_first_row(tensor: Tensor) -> int:
-    """Return the index of the first entry of the first dimension that this process holds: a row, or a class of (C, K, d).
+    """Return the first index of the first dimension that this process holds: a row, or a class of (C, K, d).
 
     >>> get_first_row(torch.ones(4, 3))
     0
 
-    Of a head with 5 classes on two processes, the second holds those from number 3 on:
+    With a head with 5 classes on two processes, the second process holds the classes from index 3:
 
     >>> get_first_row(hs.ArcFace(3, 5).shard().weight)  # doctest: +SKIP
     3
     """
     if not is_sharded(tensor):
         return 0
-    each = -(-len(tensor) // tensor.device_mesh.size())
-    return min(each * tensor.device_mesh.get_local_rank(), len(tensor))
+    rows_per_process = -(-len(tensor) // tensor.device_mesh.size())
+    return min(rows_per_process * tensor.device_mesh.get_local_rank(), len(tensor))
 
 
 def gather_weight(weight: Tensor) -> Float[Tensor, "rows *d"]:
     """Return all rows of a weight on every process, for a replicated computation.
 
-    Each process keeps the gradient of its own rows. A plain weight is returned as it is.
+    Each process gets the gradient of its own rows. A plain weight is returned unchanged.
 
     >>> weight = torch.nn.Parameter(torch.ones(4, 3))
     >>> gather_weight(weight) is weight
@@ -122,8 +122,8 @@ def gather_weight(weight: Tensor) -> Float[Tensor, "rows *d"]:
 def gather_weight_rows(weight: Tensor, rows: Shaped[Tensor, "m"]) -> Float[Tensor, "m d"]:
     """Return the rows with these indices on every process, for use in shares.
 
-    All processes pass the same indices. Gradients are summed and reach the process that holds the row. m·d numbers are
-    communicated, forward and backward.
+    All processes pass the same indices. The backward pass sums the gradients on the process that holds the row. m·d numbers are
+    communicated in the forward and in the backward pass.
 
     >>> gather_weight_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), torch.tensor([2, 0]))
     tensor([[5., 6.],
@@ -133,17 +133,17 @@ def gather_weight_rows(weight: Tensor, rows: Shaped[Tensor, "m"]) -> Float[Tenso
     if not is_sharded(weight):
         return local[rows]
     per_entry = weight.shape[1] if weight.ndim == 3 else 1
-    group, place = weight.device_mesh.get_group(), rows - get_first_row(weight) * per_entry
-    here = (place >= 0) & (place < len(local))
+    group, position = weight.device_mesh.get_group(), rows - get_first_row(weight) * per_entry
+    is_local = (position >= 0) & (position < len(local))
     if len(local):
-        found = torch.where(here.unsqueeze(-1), local[place.clamp(0, len(local) - 1)], 0.0)
-    else:  # a zero that depends on the weight, so that this process takes part in the backward pass
-        found = local.sum().expand(len(rows), local.shape[1])
-    return as_share(sum_shares(found, group), group)
+        share = torch.where(is_local.unsqueeze(-1), local[position.clamp(0, len(local) - 1)], 0.0)
+    else:  # zeros that depend on the weight, so that this process takes part in the backward pass
+        share = local.sum().expand(len(rows), local.shape[1])
+    return as_share(sum_shares(share, group), group)
 
 
 def sum_shares(share: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Sum the shares of all processes into a replicated tensor; its replicated gradient is that of every share.
+    """Sum the shares of all processes into a replicated tensor. Each share gets the gradient of the sum.
 
     On two processes with the shares 1 and 2:
 
@@ -168,10 +168,10 @@ def as_share(replicated: Tensor, group: dist.ProcessGroup | None = None) -> Tens
 
 
 def sum_over_processes(x: Float[Tensor, "*k"], group: dist.ProcessGroup | None = None) -> Float[Tensor, "*k"]:
-    """Sum a tensor over the processes; the gradient is that of the sum of all processes' (equal) losses.
+    """Sum a tensor over the processes. The gradient is that of the sum of the losses of all processes, which are equal.
 
-    That gradient is the number of processes times the gradient of one loss. Averaging it over the processes, as
-    ``DistributedDataParallel`` does with parameters, gives exactly the gradient of one process.
+    It is the gradient of one loss times the number of processes, so its average over the processes, which
+    ``DistributedDataParallel`` computes for parameters, is exactly the gradient of one loss.
 
     >>> sum_over_processes(torch.ones(2))  # on two processes  # doctest: +SKIP
     tensor([2., 2.])
@@ -180,7 +180,7 @@ def sum_over_processes(x: Float[Tensor, "*k"], group: dist.ProcessGroup | None =
 
 
 def select_own_rows(rows: Shaped[Tensor, "n *d"]) -> Shaped[Tensor, "part *d"]:
-    """Return every k-th row of a tensor that all k processes hold: this process's part of the work.
+    """Return this process's part of the rows that all k processes hold: every k-th row.
 
     >>> select_own_rows(torch.arange(5))  # on the first of two processes  # doctest: +SKIP
     tensor([0, 2, 4])
@@ -194,21 +194,21 @@ def gather_rows(
 ) -> Shaped[Tensor, "n *d"]:
     """Return the rows of all processes in the order of their ranks, without a gradient.
 
-    Processes may have different numbers of rows, also none. Collectives need equal shapes, so rows are padded to the
-    longest part and cut again.
+    Processes may have different numbers of rows, or none. Collectives need equal shapes, so the rows are padded to the largest
+    number, and the padding is removed afterwards.
 
     Args:
         x: This process's rows.
         group: The processes.
-        counts: How many rows each process has, where that is known; otherwise one more collective finds it.
+        counts: Number of rows of each process, if known; otherwise they are communicated first.
 
     Returns:
-        All rows; ``x`` itself when there is one process.
+        All rows; ``x`` itself if there is one process.
 
     >>> gather_rows(torch.ones(1, 2))
     tensor([[1., 1.]])
 
-    On two processes, of which the first has one row and the second two:
+    On two processes, the first with one row and the second with two:
 
     >>> rank = torch.distributed.get_rank()  # doctest: +SKIP
     >>> gather_rows(torch.full((rank + 1, 2), rank))  # doctest: +SKIP
@@ -225,9 +225,9 @@ def gather_rows(
 
 
 def gather_rows_with_gradient(x: Shaped[Tensor, "n *d"]) -> GatheredRows:
-    """Return the rows of all processes; gradients flow back to the process a row came from, summed over processes.
+    """Return the rows of all processes. The backward pass sums the gradients on the process that a row came from.
 
-    See :func:`sum_over_processes` for the size of that gradient.
+    Its size is explained in :func:`sum_over_processes`.
 
     >>> gather_rows_with_gradient(torch.ones(2, 3)).rows.shape  # on two processes  # doctest: +SKIP
     torch.Size([4, 3])
@@ -251,7 +251,7 @@ def gather_parts(x: Tensor, group: dist.ProcessGroup | None = None) -> list[Tens
 
 
 def count_rows(x: Tensor, group: dist.ProcessGroup | None = None) -> list[int]:
-    """Return how many rows each process has, in the order of the ranks.
+    """Return the number of rows of each process, in the order of the ranks.
 
     >>> count_rows(torch.ones(4 + torch.distributed.get_rank(), 2))  # on two processes  # doctest: +SKIP
     [4, 5]
@@ -267,7 +267,7 @@ def sum_and_scatter_rows(
 ) -> Float[Tensor, "_n *d"]:
     """Sum a tensor with the rows of all processes over the processes, and return this process's rows of the sum.
 
-    ``counts`` is how many of the rows belong to each process.
+    ``counts`` is the number of rows of each process.
 
     >>> sum_and_scatter_rows(torch.ones(3, 2), [1, 2])  # on the first of two processes  # doctest: +SKIP
     tensor([[2., 2.]])
@@ -278,7 +278,7 @@ def sum_and_scatter_rows(
         for p in x.split(list(counts))
     ]
     rank = dist.get_rank(group)
-    if dist.get_backend(group) == "gloo" and not GLOO_SCATTERS_SUMS:
+    if dist.get_backend(group) == "gloo" and not GLOO_HAS_REDUCE_SCATTER:
         sums = torch.stack(parts)
         dist.all_reduce(sums, group=group)
         return sums[rank, : counts[rank]]
@@ -288,10 +288,10 @@ def sum_and_scatter_rows(
 
 
 def gather_results(compute: Callable[[], T], group: dist.ProcessGroup | None = None) -> list[T]:
-    """Return what ``compute()`` returns on each process, in the order of the ranks, on every process.
+    """Return the results of ``compute()`` on all processes, in the order of the ranks.
 
-    If it raises a ``ValueError`` or an ``OSError`` on one process, all of them raise it, so that no process waits
-    forever. Without a process group there is one result.
+    If it raises a ``ValueError`` or an ``OSError`` on one process, all processes raise it, so that none waits forever.
+    Without a process group there is one result.
 
     >>> gather_results(lambda: 3)
     [3]
@@ -305,14 +305,14 @@ def gather_results(compute: Callable[[], T], group: dist.ProcessGroup | None = N
         result = error
     results: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(results, result, group=group)
-    for found in results:
-        if isinstance(found, Exception):
-            raise found
+    for value in results:
+        if isinstance(value, Exception):
+            raise value
     return results
 
 
 class _SumShares(torch.autograd.Function):
-    """Σ over processes forward, the identity backward; written with :func:`as_share` so that it differentiates twice."""
+    """Forward: the sum over processes. Backward: the identity, written as :func:`as_share` for second derivatives."""
 
     @staticmethod
     def forward(ctx: Any, share: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -327,7 +327,7 @@ class _SumShares(torch.autograd.Function):
 
 
 class _AsShare(torch.autograd.Function):
-    """The identity forward, Σ over processes backward: the mirror image of :class:`_SumShares`."""
+    """Forward: the identity. Backward: the sum over processes. It is the transpose of :class:`_SumShares`."""
 
     @staticmethod
     def forward(ctx: Any, replicated: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -340,7 +340,7 @@ class _AsShare(torch.autograd.Function):
 
 
 class _GatherRows(torch.autograd.Function):
-    """All rows forward; backward, the gradients of all processes are summed and cut to this process's rows."""
+    """Forward: the rows of all processes. Backward: the sum of all gradients, restricted to this process's rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, counts: list[int], start: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and any tree of tensors and numbers as one safetensors file without pickles."""
+"""Atomic writing of files, and trees of tensors and numbers as safetensors files without pickles."""
 
 import hashlib
 import json
@@ -15,14 +15,24 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 FORMAT = "hypersphere-state/2"
-SUMS = "hypersphere-tensors/1"
+"""Key of the tree in the header of a file of :func:`save_tree`."""
+CHECKSUMS = "hypersphere-tensors/1"
+"""Key of the checksums in the header of a file of :func:`save_tensors`."""
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object], *, private: bool = False) -> None:
-    """Write a file atomically: a reader sees the old content or the new, never a part.
+    """Write a file atomically: a reader sees either the old or the new content, never a part.
 
-    Both the content and the renaming have reached the disk when this returns. A ``private`` file is its owner's alone. What
-    cannot be written, as on a full disk, is an ``OSError`` that names ``path``, and nothing is left of it.
+    When this returns, the content and the new name are on the disk.
+
+    Args:
+        path: The file.
+        write: Writes the content to the temporary path that it is called with.
+        private: Whether only the owner of the file can read it.
+
+    Raises:
+        OSError: If the file cannot be written, such as on a full disk. The old file is unchanged, and temporary files are
+            deleted.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,24 +41,24 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
     [('a.bin', b'whole')]
     """
     target = pathlib.Path(path)
-    # A folder of its own: some writers make further temporary files beside theirs, which a kill would leave behind.
-    room = target.with_name(f".{target.name}.{os.getpid()}.part")
-    temporary = str(room / target.name)
+    # Write into a temporary folder, because some writers create more temporary files, which remain if the process is killed.
+    temporary_folder = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary = str(temporary_folder / target.name)
     try:
-        remove_leftovers(target.parent, {target.name}, dead=True)
-        room.mkdir(0o700)
+        remove_leftovers(target.parent, {target.name}, skip_running=True)
+        temporary_folder.mkdir(0o700)
         pathlib.Path(temporary).touch(0o600 if private else 0o666)
-        mode = os.stat(temporary).st_mode  # the user's choice; some writers make files that only their owner reads
+        mode = os.stat(temporary).st_mode  # includes the user's umask, which some writers ignore
         write(temporary)
         os.chmod(temporary, mode)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
         _sync_folder(target.parent)
     except BaseException as error:
-        shutil.rmtree(room, ignore_errors=True)
-        if isinstance(error, SafetensorError):  # that writer has an error of its own for a disk that is full
+        shutil.rmtree(temporary_folder, ignore_errors=True)
+        if isinstance(error, SafetensorError):  # safetensors raises it if the disk is full
             raise OSError(f"{target} cannot be written: {error}") from error
         if isinstance(error, OSError) and error.errno is not None and error.strerror:
             raise OSError(error.errno, f"{target} cannot be written: {error.strerror}") from error
@@ -56,7 +66,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
-    """Write text atomically; a ``private`` file can be read by its owner only.
+    """Write text atomically. Only its owner can read a ``private`` file.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,8 +129,7 @@ def replace_nonfinite(value: Any) -> Any:
 def save_tree(tree: Any, path: str | os.PathLike[str], *, private: bool = False) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, strings and None atomically.
 
-    Tensors are stored as they are, bit for bit; the rest is JSON in the file's header. A ``private`` file can be read by
-    its owner only.
+    Tensors are stored bit by bit; the rest is JSON in the header of the file. Only its owner can read a ``private`` file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +139,7 @@ def save_tree(tree: Any, path: str | os.PathLike[str], *, private: bool = False)
     """
     tensors: dict[str, Tensor] = {}
     packed = _pack(tree, "", tensors)
-    # One entry in the header: several have no fixed order, and equal trees would not be equal files.
+    # Use one entry of the header: several have no fixed order, so equal trees would give different files.
     header = json.dumps({"sha256": checksum(packed, tensors), "tree": packed})
     write_atomically(
         path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}), private=private
@@ -139,6 +148,9 @@ def save_tree(tree: Any, path: str | os.PathLike[str], *, private: bool = False)
 
 def load_tree(path: str | os.PathLike[str]) -> Any:
     """Load a file of :func:`save_tree` to the CPU.
+
+    Raises:
+        ValueError: If there is no such file, or it has another format, was changed or is damaged.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -151,19 +163,19 @@ def load_tree(path: str | os.PathLike[str]) -> Any:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if FORMAT not in metadata:
-            raise ValueError("its header is another one")
+            raise ValueError("the header has no tree of this format")
         header = json.loads(metadata[FORMAT])
         if header["sha256"] != checksum(header["tree"], tensors):
-            raise ValueError("its checksum does not fit its content, so it was changed or damaged")
+            raise ValueError("the checksum does not match, so the file was changed or damaged")
         return _unpack(header["tree"], tensors)
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole checkpoint of format {FORMAT}: {error}") from error
+        raise ValueError(f"{path} is not a complete checkpoint of format {FORMAT}: {error}") from error
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Write tensors by name to a safetensors file, atomically, with a checksum of each in the header.
+    """Write named tensors to a safetensors file, atomically, with a checksum of each tensor in the header.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -172,15 +184,15 @@ def save_tensors(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) ->
     [[1.0, 0.0], [0.0, 1.0]]
     """
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    sums = json.dumps({name: checksum(name, {name: tensor}) for name, tensor in plain.items()})
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {SUMS: sums}))
+    checksums = json.dumps({name: checksum(name, {name: tensor}) for name, tensor in plain.items()})
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {CHECKSUMS: checksums}))
 
 
 def read_tensor(file: Any, name: str) -> Tensor:
-    """Read one tensor of an open safetensors file and compare it with its checksum if the header has one.
+    """Read one tensor of an open safetensors file, and check it if the file has checksums.
 
     Raises:
-        ValueError: if the tensor is not what was written. Files of others have no checksums and are read as they are.
+        ValueError: If the tensor does not match its checksum.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -190,19 +202,22 @@ def read_tensor(file: Any, name: str) -> Tensor:
     tensor([0., 0.])
     """
     tensor: Tensor = file.get_tensor(name)
-    text = (file.metadata() or {}).get(SUMS)
-    if text is not None:
+    checksums = (file.metadata() or {}).get(CHECKSUMS)
+    if checksums is not None:
         try:
-            known = json.loads(text)[name]
+            expected = json.loads(checksums)[name]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"the checksum of {name} is missing, so the file was changed or damaged") from error
-        if known != checksum(name, {name: tensor}):
-            raise ValueError(f"{name} does not fit its checksum, so the file was changed or damaged")
+        if expected != checksum(name, {name: tensor}):
+            raise ValueError(f"{name} does not match its checksum, so the file was changed or damaged")
     return tensor
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Load all tensors of a safetensors file, each by :func:`read_tensor`.
+    """Load all tensors of a safetensors file, and check them if the file has checksums.
+
+    Raises:
+        ValueError: If the file cannot be read, lacks a tensor, or a tensor does not match its checksum.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -214,7 +229,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
             tensors = {name: read_tensor(file, name) for name in names}
-            missing = set(json.loads((file.metadata() or {}).get(SUMS, "{}"))) - set(names)
+            missing = set(json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))) - set(names)
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
     if missing:
@@ -223,7 +238,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
-    """Return SHA-256 of JSON content and of tensors with their names, dtypes and shapes, in the order of the names.
+    """Return the SHA-256 of JSON content and of tensors with their names, dtypes and shapes, sorted by name.
 
     >>> checksum({}, {"a": torch.zeros(2)}) == checksum({}, {"a": torch.zeros(2)})
     True
@@ -236,25 +251,29 @@ def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def finite(tree: Any) -> bool:
-    """Return whether every floating-point tensor and number of a tree is finite.
+def is_finite(tree: Any) -> bool:
+    """Return whether all floating-point tensors and numbers of a tree are finite.
 
-    >>> finite({"a": [torch.ones(2)]}), finite({"a": torch.tensor(float("nan"))})
+    >>> is_finite({"a": [torch.ones(2)]}), is_finite({"a": torch.tensor(float("nan"))})
     (True, False)
     """
     if isinstance(tree, Tensor):
         return not tree.is_floating_point() or bool(tree.isfinite().all())
     if isinstance(tree, Mapping):
-        return all(finite(value) for value in tree.values())
+        return all(is_finite(value) for value in tree.values())
     if isinstance(tree, list | tuple):
-        return all(finite(value) for value in tree)
+        return all(is_finite(value) for value in tree)
     return not isinstance(tree, float) or math.isfinite(tree)
 
 
-def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, dead: bool = False) -> None:
-    """Delete what killed calls of :func:`write_atomically` for files of these names left in a folder, and nothing else.
+def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, skip_running: bool = False) -> None:
+    """Delete the temporary files that killed calls of :func:`write_atomically` left in a folder.
 
-    With ``dead`` only what no running process is writing; without, the caller is known to be the only writer.
+    Args:
+        folder: The folder.
+        names: Names of the files that were written.
+        skip_running: Whether to keep the temporary files of running processes. It may be False only if no other process
+            writes these files.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -265,7 +284,7 @@ def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, 
     """
     for leftover in pathlib.Path(folder).glob(".*.part"):
         name, _, writer = leftover.name[1 : -len(".part")].rpartition(".")
-        if name not in names or not writer.isdecimal() or (dead and is_running(int(writer))):
+        if name not in names or not writer.isdecimal() or (skip_running and is_running(int(writer))):
             continue
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -273,13 +292,12 @@ def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, 
             leftover.unlink(missing_ok=True)
 
 
-# Each node is a list [kind, content]: JSON alone cannot tell tuples from lists or integer keys from strings.
+# Each node is a list [kind, content], because JSON has neither tuples nor integer keys.
 def _pack(tree: Any, name: str, tensors: dict[str, Tensor]) -> list[Any]:
     if isinstance(tree, Tensor):
         key = name or "tensor"
-        tensors[key] = (
-            tree.detach().cpu().contiguous().clone()
-        )  # cloned: tied tensors share memory, which the format cannot express
+        # Clone, because the format does not support tensors that share memory.
+        tensors[key] = tree.detach().cpu().contiguous().clone()
         return ["tensor", key]
     if isinstance(tree, dict):
         return ["dict", [[key, _pack(value, f"{name}.{key}".lstrip("."), tensors)] for key, value in tree.items()]]
@@ -305,7 +323,7 @@ def _unpack(node: list[Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened; the renaming is still atomic
+    if os.name == "posix":  # other systems cannot open a folder; renaming is atomic there, too
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -314,7 +332,7 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Return whether another process of this number runs on this machine.
+    """Return whether another process with this id is running on this machine.
 
     >>> is_running(os.getpid())
     False
@@ -332,7 +350,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that the memory of Python, the CPU or a GPU is exhausted.
 
     Python and CUDA have exception types for it. The CPU allocator of torch raises a plain ``RuntimeError``, which only its
-    message identifies; this is the one place that reads it.
+    message identifies.
 
     Args:
         error: The exception that was caught.

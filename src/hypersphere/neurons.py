@@ -1,6 +1,6 @@
-"""Which modules of a network hold neurons and which one classifies: shared by conversion, energy and over-parameterization.
+"""The layers of a network that have neurons, and the layer that classifies. Conversion, energy and orthogonal training use it.
 
-A neuron is a row of a weight: ``(neurons, …)``, flattened to ``(neurons, dim)``.
+A neuron is a row of a weight ``(neurons, …)``, flattened to ``(neurons, dim)``.
 """
 
 import fnmatch
@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from .collectives import gather_weight, is_sharded
 
 Selector: TypeAlias = str | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
-# One selector or several. A single name needs no member of its own, because a string is an iterable of strings.
+# One selector or several. A single name is included, because a string is an iterable of strings.
 Selectors: TypeAlias = Iterable[Selector] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
 NEURON_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _REPORT = "_change_report"  # attribute of a model that holds the report of its last change
 
 
 class Classifier(nn.Module):
-    """What classifies a feature by rows of a weight: the base of every head.
+    """A layer that classifies features by the rows of a weight: the base class of all heads.
 
-    Energy, over-parameterization and training find a head by this class. ``weight`` has one row, or ``sub_centers``
-    rows that follow each other, for each of ``num_classes`` classes.
+    Energy, over-parameterization and training find a head by this class. ``weight`` has one row per class, or
+    ``sub_centers`` consecutive rows per class.
 
     >>> class Cosine(Classifier):
     ...     def __init__(self, dim, num_classes):
@@ -41,10 +41,15 @@ class Classifier(nn.Module):
 
 @dataclass(frozen=True)
 class NeuronWeight:
-    """Where the neurons of one layer are: a parameter of a module, in groups that see the same inputs.
+    """The neurons of one layer: a parameter of a module, divided into groups of neurons with the same inputs.
 
-    The module is looked at, so that a parametrized weight is the one that acts in the forward pass. ``transposed``
-    says that the neurons are the columns, as in the Conv1D of transformers.
+    The weight is read from the module when it is needed, so a parametrized weight is the one used in the forward pass.
+
+    Args:
+        module: The layer.
+        parameter: The name of the weight in the module.
+        groups: Number of groups.
+        transposed: Whether the neurons are the columns of the weight, as in the Conv1D of transformers.
 
     >>> layer = NeuronWeight(torch.nn.Conv2d(4, 6, 3, groups=2), groups=2)
     >>> layer.rows().shape, layer.stored() is layer.module.weight
@@ -65,7 +70,7 @@ class NeuronWeight:
         return is_sharded(getattr(self.module, self.parameter))
 
     def rows(self) -> Float[Tensor, "groups neurons dim"]:
-        """Return the current neurons. If each process holds some, all processes must call this and get all of them."""
+        """Return the current neurons. If the weight is sharded, all processes must call this, and each gets all neurons."""
         weight: Tensor = getattr(self.module, self.parameter)
         weight = gather_weight(weight) if is_sharded(weight) else weight
         rows = weight.mT if self.transposed else weight
@@ -93,8 +98,15 @@ def neuron_layers(
 ) -> dict[str, nn.Module]:
     """Return the Linear and Conv layers of a model by name, in the order of registration, each module once.
 
-    ``only`` and ``skip`` take names (``"layer1.*"`` patterns as well), types, module objects or predicates
-    ``(name, module) → bool``. A name or pattern that matches nothing is an error, not a silent no-op.
+    Args:
+        model: The network.
+        types: The types of layers to list.
+        only: The layers to list: names or patterns such as ``"layer1.*"``, types, modules, or predicates
+            ``(name, module) → bool``. None means all.
+        skip: The layers to leave out, given in the same way.
+
+    Raises:
+        ValueError: If a name or pattern matches no module.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     >>> list(neuron_layers(net)), list(neuron_layers(net, skip=["2"]))
@@ -112,41 +124,49 @@ def neuron_layers(
 
 
 def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
-    """Return every weight of a model that holds neurons, by name, and the reason for every other matrix.
+    """Return the weights of a model that have neurons, and the reasons why other matrices have none.
 
-    Layers go by their module's name, the query, key and value projections of ``nn.MultiheadAttention`` by their
-    parameter's, as three groups of neurons; so are the fused projections called ``c_attn`` in GPT-2 and ``qkv``. Heads
-    (:class:`Classifier`) are included. A weight that several layers share (tied) is found once, under the first of their
-    names; the others, and a table that is tied to a layer, are named with the layer that has their weight.
+    The projections of ``nn.MultiheadAttention`` are named after their parameters; all other weights are named after their
+    modules. Fused projections of queries, keys and values are three groups of neurons; layers called ``c_attn`` (GPT-2) and
+    ``qkv`` are recognized as such. Heads (:class:`Classifier`) are included. A weight that several layers share appears once,
+    under the first name. The other names, and an embedding table that shares it, are among the reasons.
 
-    >>> found, others = neuron_weights(torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.MultiheadAttention(4, 2)))
-    >>> list(found), others
+    Args:
+        model: The network.
+
+    Returns:
+        The weights by name, and the reasons by name.
+
+    >>> weights, others = neuron_weights(torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.MultiheadAttention(4, 2)))
+    >>> list(weights), others
     (['1.in_proj_weight', '1.out_proj'], {'0': 'an Embedding is a table: its rows are looked up, not multiplied'})
     """
-    found: dict[str, NeuronWeight] = {}
+    weights: dict[str, NeuronWeight] = {}
     others: dict[str, str] = {}
     for name, module in model.named_modules():
         dot = f"{name}." if name else ""
         if isinstance(module, NEURON_LAYERS) or isinstance(module, Classifier):  # noqa: SIM101 (a tuple of types loses the type)
-            found[name] = NeuronWeight(module, groups=3 if _fuses(name, module) else getattr(module, "groups", 1))
+            groups = 3 if _is_fused_projection(name, module) else getattr(module, "groups", 1)
+            weights[name] = NeuronWeight(module, groups=groups)
         elif has_transposed_weight(module):
-            found[name] = NeuronWeight(module, groups=3 if _fuses(name, module) else 1, transposed=True)
+            groups = 3 if _is_fused_projection(name, module) else 1
+            weights[name] = NeuronWeight(module, groups=groups, transposed=True)
         elif isinstance(module, nn.MultiheadAttention):
             for parameter in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
                 if getattr(module, parameter) is not None:
                     groups = 3 if parameter == "in_proj_weight" else 1
-                    found[f"{dot}{parameter}"] = NeuronWeight(module, parameter, groups)
+                    weights[f"{dot}{parameter}"] = NeuronWeight(module, parameter, groups)
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
             others[name] = f"an {type(module).__name__} is a table: its rows are looked up, not multiplied"
         elif "parametrizations" not in name.split("."):
             for parameter, value in module.named_parameters(recurse=False):
                 if value.ndim >= 2:
-                    others[f"{dot}{parameter}"] = f"a {type(module).__name__} is no layer of neurons that is known here"
-    return _each_once(model, found, others)
+                    others[f"{dot}{parameter}"] = f"a {type(module).__name__} is not a known layer of neurons"
+    return _remove_tied(model, weights, others)
 
 
-def _fuses(name: str, module: nn.Module) -> bool:
-    """Return whether a layer computes queries, keys and values in three equal parts: by its name and its shape."""
+def _is_fused_projection(name: str, module: nn.Module) -> bool:
+    """Return whether a layer computes queries, keys and values at once, according to its name and its shape."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     if nn.parameter.is_lazy(weight):
@@ -155,29 +175,29 @@ def _fuses(name: str, module: nn.Module) -> bool:
     return name.rpartition(".")[2] in ("c_attn", "qkv") and weight.ndim == 2 and outputs == 3 * inputs
 
 
-def _each_once(
-    model: nn.Module, found: dict[str, NeuronWeight], others: dict[str, str]
+def _remove_tied(
+    model: nn.Module, weights: dict[str, NeuronWeight], others: dict[str, str]
 ) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
-    """Return the weights with every tied weight under one name, and the other names of each."""
+    """Keep only the first name of a weight that several layers share, and add a reason for its other names."""
     first: dict[int, str] = {}
-    for name, layer in list(found.items()):
+    for name, layer in list(weights.items()):
         parameter = layer.stored()
         if parameter is not None and first.setdefault(id(parameter), name) != name:
             others[name] = f"its weight is tied to that of {first[id(parameter)]}"
-            del found[name]
+            del weights[name]
     for name, module in model.named_modules():
         owner = first.get(id(module._parameters.get("weight")))
         if owner is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
             others[name] += f"; its weight is tied to that of {owner}"
-    return found, others
+    return weights, others
 
 
 def output_layer(model: nn.Module) -> str | None:
     """Return the name of the classification layer, or None for a network that ends in features.
 
-    It is the last :class:`Classifier`; else the model's own attribute ``classifier``, if that has a matrix of weights;
-    else the last layer in order of registration, if it is Linear. A network whose ``classifier`` is None, as those of
-    ``hypersphere.models`` built without classes, says itself that it ends in features.
+    It is the last :class:`Classifier` if there is one, otherwise the attribute ``classifier`` of the model if it has a weight
+    matrix, otherwise the last registered layer if it is Linear. A network whose attribute ``classifier`` is None, such as a
+    network of ``hypersphere.models`` without classes, ends in features.
 
     >>> output_layer(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
     '1'
@@ -199,7 +219,7 @@ def output_layer(model: nn.Module) -> str | None:
 
 
 def has_transposed_weight(module: nn.Module) -> bool:
-    """Return whether a layer's weight is (inputs, neurons), as in Conv1D of transformers, which is recognized by its name.
+    """Return whether a layer's weight is (inputs, neurons), as that of Conv1D of transformers, which is recognized by its name.
 
     >>> class Conv1D(torch.nn.Module):  # that of transformers: ``nf`` outputs
     ...     nf = 6
@@ -226,10 +246,15 @@ def matches(name: str, module: nn.Module, selector: Selector) -> bool:
 
 
 def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Selector]) -> None:
-    """Refuse a name or pattern that means nothing of what there is.
+    """Check that each name or pattern among the selectors matches a module.
+
+    Args:
+        owner: What has the modules, for the message.
+        names: The names of all modules.
+        selectors: The selectors. Types, modules and predicates are not checked.
 
     Raises:
-        ValueError: if a string among ``selectors`` matches none of ``names``; types, modules and predicates pass.
+        ValueError: If a name or pattern matches none of ``names``.
 
     >>> check_selectors("Net", ["conv", "fc"], ["conv", "f*", torch.nn.Linear])
     >>> check_selectors("Net", ["conv", "fc"], ["head"])
@@ -244,7 +269,7 @@ def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Select
 
 
 def as_selectors(selectors: Selectors) -> list[Selector]:
-    """Return selectors as a list; a single name, type, module or predicate is a list of one.
+    """Return one or several selectors as a list.
 
     >>> as_selectors("layer1.*"), as_selectors(["0", torch.nn.Linear])
     (['layer1.*'], ['0', <class 'torch.nn.modules.linear.Linear'>])
@@ -256,18 +281,18 @@ def as_selectors(selectors: Selectors) -> list[Selector]:
 
 @dataclass
 class ChangeReport:
-    """The layers that a function changed and those that it skipped, with the reasons; prints as a table.
+    """The layers that a function changed, and those that it skipped with the reasons. It prints as a table.
 
-    ``convert``, ``restore``, ``overparameterize``, ``finetune``, ``merge`` and ``unmerge`` return the model and leave
-    this report with it, where :func:`get_change_report` finds it. Keys are names of layers, or of single weights in a layer
-    that has several.
+    ``convert``, ``restore``, ``overparameterize``, ``finetune``, ``merge`` and ``unmerge`` return the model and store this
+    report with it; :func:`get_change_report` returns it. Keys are names of layers, or of single weights in a layer with several
+    weights.
 
     Attributes:
-        changed: what each changed layer is now.
-        skipped: the reason for each skipped layer.
-        unsupported: names in ``skipped`` that the caller did not ask to skip, because the function does not know the
-            kind of layer.
-        new_parameters: names of added parameters. An optimizer that was created before does not have them.
+        changed: What each changed layer is now.
+        skipped: The reason for each skipped layer.
+        unsupported: The names in ``skipped`` of layers that the function does not support, as opposed to layers that the
+            caller wanted to skip.
+        new_parameters: Names of added parameters. An optimizer that was created before does not have them.
 
     >>> report = ChangeReport({"0": "Linear with magnitude Sphere, angle Cosine"}, {"2": "named in skip"})
     >>> print(report)
@@ -292,14 +317,14 @@ def get_change_report(model: nn.Module) -> ChangeReport:
     """Return the report of the last function that changed the layers of this model.
 
     Args:
-        model: the model that was given to ``convert``, ``restore``, ``overparameterize``, ``finetune``, ``merge`` or
+        model: The model that was passed to ``convert``, ``restore``, ``overparameterize``, ``finetune``, ``merge`` or
             ``unmerge``.
 
     Returns:
-        Which layers were changed, which were skipped and why.
+        The layers that were changed, and those that were skipped with the reasons.
 
     Raises:
-        ValueError: if none of these functions was called with this model.
+        ValueError: If none of these functions was called with this model.
 
     >>> net = hs.convert(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), skip="2")
     >>> get_change_report(net).skipped
@@ -316,11 +341,11 @@ def get_change_report(model: nn.Module) -> ChangeReport:
 
 
 def attach_change_report(model: nn.Module, report: ChangeReport) -> None:
-    """Store a report with the model, as a plain attribute that is copied and pickled with it.
+    """Store a report as a plain attribute of the model, which is copied and pickled with it.
 
     Args:
-        model: the model that was changed.
-        report: which of its layers were changed; replaces an earlier report.
+        model: The model that was changed.
+        report: The report, which replaces an earlier one.
 
     >>> net = torch.nn.Linear(4, 2)
     >>> attach_change_report(net, ChangeReport({"": "Linear"}))

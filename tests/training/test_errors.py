@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from hypersphere.files import finite, load_tree
+from hypersphere.files import is_finite, load_tree
 from hypersphere.training import Callback, Experiment, NonFiniteLossError, Settings, call
 from hypersphere.training.errors import explain_misfits
 from tests.training.runs import own, small
@@ -35,7 +35,7 @@ def test_no_checkpoint_holds_what_is_not_finite(what, tmp_path):
     with pytest.raises(NonFiniteLossError, match=r"not finite at step 4; the last good checkpoint is .*of step 3"):
         trainer.run()
     for path in trainer.folder.checkpoints():
-        assert finite({key: load_tree(path)[key] for key in ("task", "optimizers")})
+        assert is_finite({key: load_tree(path)[key] for key in ("task", "optimizers")})
     assert [load_tree(path)["step"] for path in trainer.folder.checkpoints()] == [3, 2]
     assert not (tmp_path / "run" / "metrics.json").exists()
 

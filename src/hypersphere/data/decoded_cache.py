@@ -20,6 +20,7 @@ from ..files import remove_leftovers, write_atomically
 from .errors import DataError, MissingDataError, make_corrupt_error
 from .in_memory import InMemory
 from .loader import map_ahead
+from .roots import get_user_cache
 from .sources import SourceDataset
 
 FORMAT = "hypersphere-pictures/1"
@@ -31,9 +32,9 @@ _MAX_HEADER_BYTES = 1 << 30
 
 
 class DecodedCache(Dataset[tuple[Tensor, int]]):
-    """The dataset in a cache file written by :func:`cache_decoded`: samples of one shape and their labels, memory-mapped.
+    """The dataset in a cache file of :func:`cache_decoded`: samples of one shape and their labels, memory-mapped.
 
-    ``batch(index)`` and ``dataset[i]`` return the same as the original dataset. Opening verifies the SHA-256 of shape, labels
+    ``batch(index)`` and ``dataset[i]`` return the same as the original dataset. Opening the file verifies the SHA-256 of shape, labels
     and class names. Every read verifies the CRC-32 of each sample. The file is a safetensors file, so other tools can read it.
 
     Raises:
@@ -111,7 +112,7 @@ def cache_decoded(
 
     Args:
         dataset: The dataset of a source.
-        folder: Folder of the cache file; by default :func:`cache_folder`.
+        folder: Folder of the cache file; by default :func:`get_cache_folder`.
         workers: Number of decoding threads.
 
     Raises:
@@ -126,7 +127,7 @@ def cache_decoded(
     ...     torch.equal(stored[3][0], pictures[3][0]), cache_decoded(pictures, folder).path == stored.path
     (True, True)
     """
-    path = Path(folder or cache_folder()) / f"{dataset.digest()}.safetensors"
+    path = Path(folder or get_cache_folder()) / f"{dataset.digest()}.safetensors"
     try:
         return DecodedCache(path)
     except MissingDataError:
@@ -140,11 +141,9 @@ def cache_decoded(
     return DecodedCache(path)
 
 
-def cache_folder() -> Path:
-    """Return ``HYPERSPHERE_CACHE``, or ``hypersphere/decoded`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    folder = os.environ.get(VARIABLE)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(folder) if folder else home / "hypersphere" / "decoded"
+def get_cache_folder() -> Path:
+    """Return the folder in ``HYPERSPHERE_CACHE``, by default ``hypersphere/decoded`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    return Path(os.environ.get(VARIABLE) or get_user_cache() / "decoded")
 
 
 def write_cache(
@@ -157,7 +156,7 @@ def write_cache(
 ) -> None:
     """Write blocks of stored samples, together of ``shape`` (n, …), as a cache file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent, {path.name}, dead=True)
+    remove_leftovers(path.parent, {path.name}, skip_running=True)
     size = math.prod(shape) * dtype.itemsize
     if shutil.disk_usage(path.parent).free < size + (64 << 20):
         raise DataError(f"{path.parent} has too little space for {size / 1e9:.3g} GB of decoded samples")

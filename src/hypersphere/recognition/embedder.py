@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from ..config import Call, Kind, Parameter, decode, encode, remove_locations
 from ..data import Preprocessing
 from ..evaluation.features import append_mirrored
-from ..files import checksum, finite, write_atomically
+from ..files import checksum, is_finite, write_atomically
 from ..geometry import faster_convolutions, normalize
 from ..models import read_features
 from ..models.network import evaluation_mode
@@ -158,7 +158,7 @@ class Embedder(nn.Module):
         tensors = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.network.state_dict().items()
         }
-        if not finite(tensors):
+        if not is_finite(tensors):
             raise ValueError("weights must be finite, got NaN or infinity")
         content = self.description()
         trusted = Embedder(empty_network(_decode_call(content["network"], trust=True), tensors), self.preprocessing)
@@ -185,7 +185,7 @@ class Embedder(nn.Module):
         seal, fingerprint = _seal(content, tensors)
         if header.get("sha256") != seal:
             raise ValueError(f"{path} is damaged: its checksum does not fit its content")
-        if not finite(tensors):
+        if not is_finite(tensors):
             raise ValueError(f"{path} holds weights that are not finite")
         call = _decode_call(content["network"], trust)
         preprocessing = Preprocessing.from_dict(content.get("preprocessing", {}), trust=trust)
@@ -205,7 +205,7 @@ class Embedder(nn.Module):
 
 
 def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return header and tensors of a safetensors file of this library; raise a ``ValueError`` for others and damaged ones."""
+    """Return header and tensors of a safetensors file of this library. Raise a ``ValueError`` for other and damaged files."""
     if not Path(path).is_file():
         raise ValueError(f"there is no file {path}")
     try:
@@ -213,10 +213,10 @@ def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], 
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
+        raise ValueError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     if kind not in metadata:
-        found = ", ".join(metadata) or "none"
-        raise ValueError(f"{path} is not a file of format {kind}, got format {found}")
+        formats = ", ".join(metadata) or "none"
+        raise ValueError(f"{path} must be a file of format {kind}, got format {formats}")
     try:
         header = json.loads(metadata[kind])
     except (ValueError, RecursionError) as error:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import __version__, plots
 from ..evaluation.evidence import FILE as EVIDENCE
-from ..files import finite, save_tensors, write_json, write_text
+from ..files import is_finite, save_tensors, write_json, write_text
 from ..orthogonal._merge import compute_plain_weights
 from .errors import NonFiniteLossError
 from .run_folder import RunFolder, read_log
@@ -25,7 +25,7 @@ def write_results(
         The reason why no embedder file was written, or None.
     """
     tensors = merge_weights(task)
-    if not finite(tensors):
+    if not is_finite(tensors):
         raise NonFiniteLossError(
             f"the weights are not finite after step {step}; the last good checkpoint is {folder.last}"
         )

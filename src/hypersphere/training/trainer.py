@@ -17,7 +17,7 @@ from torch import Tensor
 from .._extras import require
 from ..config import Call, encode, flatten
 from ..data import Loader
-from ..files import finite, load_tree, save_tree
+from ..files import is_finite, load_tree, save_tree
 from .averaging import MovingAverage, load_checkpoint_average
 from .datasets import is_stream
 from .errors import NonFiniteLossError
@@ -339,7 +339,7 @@ class Trainer:
 
     def _checkpoint(self, best: bool = False, extra: bool = False) -> None:
         state = {**self.get_state(), "extra": extra}
-        if not finite({key: state[key] for key in ("task", "optimizers", "ema")}):
+        if not is_finite({key: state[key] for key in ("task", "optimizers", "ema")}):
             self.raise_non_finite(f"weights or the optimizer's state are not finite at step {self.step}")
         if self.main and best:
             self.folder.record(self.folder.best.name)

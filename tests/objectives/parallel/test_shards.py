@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hypersphere.collectives import GLOO_SCATTERS_SUMS
+from hypersphere.collectives import GLOO_HAS_REDUCE_SCATTER
 from hypersphere.objectives import ArcFace, MarginSoftmax, SphereFace
 from hypersphere.objectives.margins import InterTopK
 from hypersphere.objectives.parallel import Shards
@@ -104,7 +104,7 @@ def traffic(group, head, n):
         (MarginSoftmax(64, 1000, margin=InterTopK(k=3)), 8),  # two per process for hardest, and the target's gradient
     ],
 )
-@pytest.mark.skipif(not GLOO_SCATTERS_SUMS, reason="gloo sends whole sums before PyTorch 2.8")
+@pytest.mark.skipif(not GLOO_HAS_REDUCE_SCATTER, reason="gloo sends whole sums before PyTorch 2.8")
 def test_what_travels_is_a_few_vectors_of_the_batchs_length(head, vectors, pool):
     n, processes = 20, 2
     sizes = pool.run(traffic, head, n, processes=processes)[0]
