@@ -119,7 +119,7 @@ ARMS: dict[str, Arm] = {
     "CosFace m 0.2": make_scaled_arm(ob.CosFace, 30.0, m=0.2),
     "ArcFace": make_scaled_arm(ob.ArcFace, 64.0, m=0.5),
     "ArcFace m 0.25": make_scaled_arm(ob.ArcFace, 30.0, m=0.25),
-    "ArcFace, 3 sub-centres": make_scaled_arm(ob.ArcFace, 64.0, m=0.5, sub_centers=3),
+    "ArcFace, 3 sub-centers": make_scaled_arm(ob.ArcFace, 64.0, m=0.5, sub_centers=3),
     "ArcFace, margin by count": make_planned_arm(lambda plan: ob.ByCount(plan.counts)),
     "ArcFace, margin ramped": make_planned_arm(lambda plan: ob.Ramp(0.5, end=plan.steps // 2)),
     "ArcFace, large margin last": make_planned_arm(lambda plan: ob.Stages([0.2, 0.5], at=[plan.steps * 3 // 4])),
