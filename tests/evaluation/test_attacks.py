@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hypersphere.evaluation import adversarial_loss, bim, fgsm, pgd, random_noise
-from hypersphere.evaluation.attacks import predictions
+from hypersphere.evaluation.attacks import predict_classes
 from tests.evaluation.networks import colours, small_network
 
 
@@ -134,7 +134,7 @@ def test_batches_change_nothing(network, data, name):
 def test_stronger_attacks_are_stronger(network, data):
     images, labels = data
     accuracy = [
-        (predictions(network, x) == labels).double().mean().item()
+        (predict_classes(network, x) == labels).double().mean().item()
         for x in (images, random_noise(images), fgsm(network, images, labels), bim(network, images, labels))
     ]
     clean, noise, one_step, many = accuracy
@@ -146,7 +146,7 @@ def test_stronger_attacks_are_stronger(network, data):
 def test_restarts_never_help_the_model(network, data):
     images, labels = data
     once, thrice = (
-        predictions(network, pgd(network, images, labels, 0.02, 0.02, 2, restarts=r)) == labels for r in (1, 3)
+        predict_classes(network, pgd(network, images, labels, 0.02, 0.02, 2, restarts=r)) == labels for r in (1, 3)
     )
     assert not (thrice & ~once).any()
 
@@ -180,7 +180,7 @@ def test_adversarial_training_makes_a_linear_model_harder_to_attack():
             adversarial_loss(model, *colours(64), 0.05, weight=weight).backward()
             optimizer.step()
         images, labels = colours(400)
-        results.append((predictions(model, fgsm(model, images, labels, 0.05)) == labels).double().mean().item())
+        results.append((predict_classes(model, fgsm(model, images, labels, 0.05)) == labels).double().mean().item())
     assert results[1] > results[0] + 0.1
 
 

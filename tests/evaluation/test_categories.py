@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from hypersphere.evaluation.categories import category_rates, check_categories
-from hypersphere.evaluation.ranking import ranking
+from hypersphere.evaluation.ranking import rank_probes
 
 
 def test_a_category_without_both_kinds_of_pairs_has_no_error_rates():
     x, ids = torch.randn(6, 3), torch.tensor([0, 0, 1, 1, 2, 3])
-    ranked = ranking(x, ids, x, ids, leave_out=True)
+    ranked = rank_probes(x, ids, x, ids, own=torch.arange(len(x)))
     names = ["pairs", "pairs", "pairs", "pairs", "single", "single"]
     both, single = category_rates(x, ids, names, ranked, {0.5: 0.3})
     assert (both.same, both.different, both.probes) == (2, 4, 4)
@@ -18,7 +18,7 @@ def test_a_category_without_both_kinds_of_pairs_has_no_error_rates():
 
 def test_a_threshold_that_accepts_nothing_is_left_out():
     x, ids = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
-    ranked = ranking(x, ids, x, ids, leave_out=True)
+    ranked = rank_probes(x, ids, x, ids, own=torch.arange(len(x)))
     (rates,) = category_rates(x, ids, ["a"] * 4, ranked, {0.5: torch.inf})
     assert rates.far == {}
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from hypersphere.evaluation import deepfool, strength
-from hypersphere.evaluation.attacks import predictions
+from hypersphere.evaluation.attacks import predict_classes
 from tests.evaluation.networks import colours, small_network
 from tests.evaluation.test_attacks import foolbox
 
@@ -47,22 +47,22 @@ def test_a_linear_model_is_left_by_the_shortest_way(norm):
                 expected[i] = min(expected[i], distance.item())
     adversarial = deepfool(model, images, norm=norm, overshoot=0.0, bounds=(-10.0, 10.0))
     torch.testing.assert_close(strength(adversarial, images, norm), expected + 1e-4, atol=1e-7, rtol=1e-4)
-    assert (predictions(model, adversarial) != top).all()
+    assert (predict_classes(model, adversarial) != top).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_fools_with_less_than_it_would_take_in_the_other_norm(network, norm):
     images, _ = colours(30)
-    before = predictions(network, images)
+    before = predict_classes(network, images)
     adversarial = {n: deepfool(network, images, norm=n) for n in NORMS}
-    assert (predictions(network, adversarial[norm]) != before).double().mean() > 0.95
+    assert (predict_classes(network, adversarial[norm]) != before).double().mean() > 0.95
     other = next(n for n in NORMS if n != norm)
     assert strength(adversarial[norm], images, norm).median() <= strength(adversarial[other], images, norm).median()
 
 
 def test_what_is_wrong_already_stays(network):
     images, labels = colours(10)
-    wrong = (predictions(network, images) + 1) % 4
+    wrong = (predict_classes(network, images) + 1) % 4
     assert torch.equal(deepfool(network, images, wrong), images)
     assert labels.shape == (10,)
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from hypersphere.evaluation import Figure, Measurement, Report
-from hypersphere.evaluation.figures import rate_name, table
+from hypersphere.evaluation.figures import format_rate, format_table
 
 
 class Minimal(Report):
@@ -44,7 +44,7 @@ def test_numbers_are_values_by_name():
 
 def test_the_table_is_aligned_and_has_units():
     figures = [Figure("x", 1), Figure("long name", 0.123456789, "fraction", 0.1, 0.2, 7), Figure("t", 30.0, "degrees")]
-    assert table("t", figures).splitlines() == [
+    assert format_table("t", figures).splitlines() == [
         "t",
         "  x                   1",
         "  long name     12.35 %  [10, 20] %  n=7",
@@ -62,4 +62,4 @@ def test_a_measurement_brings_its_interval():
 
 @pytest.mark.parametrize(("rate", "name"), [(0.1, "1e-1"), (1e-6, "1e-6"), (2.5e-3, "2.5e-3"), (1.0, "1e0")])
 def test_names_of_rates(rate, name):
-    assert rate_name(rate) == name
+    assert format_rate(rate) == name

@@ -249,6 +249,6 @@ def test_another_score_reaches_every_part():
 
 def test_pairs_of_two_queries_do_not_count(apart):
     features, labels, q, g = apart
-    counted = all_pairs(features, labels, sides=QueryGallery(q, g), chunk=5)
+    counted = all_pairs(features, labels, masks=QueryGallery(q, g), chunk=5)
     for errors in (counted.same, counted.false_accepts):
         assert ((q[errors.first] & g[errors.second]) | (g[errors.first] & q[errors.second])).all()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypersphere.evaluation.ranking import QueryGallery, pair_counts, query_gallery, ranking
+from hypersphere.evaluation.ranking import QueryGallery, count_compared_pairs, make_masks, rank_probes
 
 
 @st.composite
@@ -34,7 +34,7 @@ def brute_ranking(probes, probe_ids, gallery, gallery_ids):
 
 @given(galleries(), st.integers(1, 10))
 def test_ranks_are_those_of_loops(case, chunk):
-    result = ranking(*case, chunk)
+    result = rank_probes(*case, chunk)
     best, mate, ranks = brute_ranking(*case)
     assert result.rank.tolist() == ranks
     torch.testing.assert_close(result.best, torch.tensor(best, dtype=torch.float64), atol=1e-9, rtol=0)
@@ -43,7 +43,7 @@ def test_ranks_are_those_of_loops(case, chunk):
 
 @given(galleries(), st.integers(1, 10))
 def test_the_first_is_the_best_and_a_tie_is_the_others(case, chunk):
-    result = ranking(*case, chunk)
+    result = rank_probes(*case, chunk)
     probes, probe_ids, gallery, gallery_ids = case
     for i, (probe, own) in enumerate(zip(probes, probe_ids.tolist(), strict=True)):
         best, _, ranks = brute_ranking(probe[None], probe_ids[i : i + 1], gallery, gallery_ids)
@@ -58,62 +58,62 @@ def test_order_of_the_gallery_and_of_the_probes_changes_nothing(case, random):
     rows, columns = list(range(len(probes))), list(range(len(gallery)))
     random.shuffle(rows)
     random.shuffle(columns)
-    again = ranking(probes[rows], probe_ids[rows], gallery[columns], gallery_ids[columns])
-    assert torch.equal(again.rank, ranking(*case).rank[rows])
-    assert torch.equal(again.image_rank, ranking(*case).image_rank[rows])
+    again = rank_probes(probes[rows], probe_ids[rows], gallery[columns], gallery_ids[columns])
+    assert torch.equal(again.rank, rank_probes(*case).rank[rows])
+    assert torch.equal(again.image_rank, rank_probes(*case).image_rank[rows])
 
 
 def test_a_copy_under_another_name_counts_against_the_probe():
     x = torch.randn(1, 64)
     gallery = torch.cat([torch.randn(100, 64), x, torch.randn(50, 64), x])
-    assert ranking(x, torch.tensor([100]), gallery, torch.arange(152)).rank.tolist() == [2]
+    assert rank_probes(x, torch.tensor([100]), gallery, torch.arange(152)).rank.tolist() == [2]
 
 
 @pytest.mark.parametrize("ids", [torch.rand(3), torch.arange(2), torch.arange(3)[:, None]])
 def test_refuses_ids(ids):
     with pytest.raises(ValueError, match="probe_ids must be integers, one for each of 3"):
-        ranking(torch.rand(3, 2), ids, torch.rand(3, 2), torch.arange(3))
+        rank_probes(torch.rand(3, 2), ids, torch.rand(3, 2), torch.arange(3))
 
 
 def test_refuses_what_is_not_finite():
     bad = torch.tensor([[torch.nan, 1.0]])
     with pytest.raises(ValueError, match="gallery must be finite"):
-        ranking(torch.rand(1, 2), torch.tensor([0]), bad, torch.tensor([0]))
+        rank_probes(torch.rand(1, 2), torch.tensor([0]), bad, torch.tensor([0]))
     with pytest.raises(ValueError, match="probes must be finite"):
-        ranking(bad, torch.tensor([0]), torch.rand(1, 2), torch.tensor([0]))
+        rank_probes(bad, torch.tensor([0]), torch.rand(1, 2), torch.tensor([0]))
 
 
 def test_strided_views_are_as_good_as_copies():
     x, ids = torch.randn(20, 6), torch.arange(20)
-    views = ranking(x[::2, ::2], ids[::2], x[:, ::2], ids)
-    copies = ranking(x[::2, ::2].clone(), ids[::2].clone(), x[:, ::2].clone(), ids)
+    views = rank_probes(x[::2, ::2], ids[::2], x[:, ::2], ids)
+    copies = rank_probes(x[::2, ::2].clone(), ids[::2].clone(), x[:, ::2].clone(), ids)
     assert all(torch.equal(a, b) for a, b in zip(views, copies, strict=True))
 
 
 def test_counts_are_those_of_every_two():
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(4, (25,), generator=generator)
-    sides = QueryGallery(torch.rand(25, generator=generator) < 0.5, torch.rand(25, generator=generator) < 0.6)
+    masks = QueryGallery(torch.rand(25, generator=generator) < 0.5, torch.rand(25, generator=generator) < 0.6)
     same = different = 0
     for i, j in itertools.combinations(range(25), 2):
-        if (sides.queries[i] and sides.gallery[j]) or (sides.queries[j] and sides.gallery[i]):
-            assert sides.are_compared(i, j)
+        if (masks.queries[i] and masks.gallery[j]) or (masks.queries[j] and masks.gallery[i]):
+            assert masks.are_compared(i, j)
             same, different = same + int(labels[i] == labels[j]), different + int(labels[i] != labels[j])
         else:
-            assert not sides.are_compared(i, j)
-    assert pair_counts(sides, labels) == (same, different)
+            assert not masks.are_compared(i, j)
+    assert count_compared_pairs(masks, labels) == (same, different)
 
 
 def test_nothing_said_is_everything():
-    sides = query_gallery(None, None, torch.arange(4))
-    assert sides.queries.all()
-    assert sides.gallery.all()
-    assert pair_counts(sides, torch.tensor([0, 0, 1, 1])) == (2, 4)
+    masks = make_masks(None, None, torch.arange(4))
+    assert masks.queries.all()
+    assert masks.gallery.all()
+    assert count_compared_pairs(masks, torch.tensor([0, 0, 1, 1])) == (2, 4)
 
 
 def test_refuses():
     mask = torch.ones(3, dtype=torch.bool)
     with pytest.raises(ValueError, match="queries and gallery must be given together"):
-        query_gallery(mask, None, torch.arange(3))
+        make_masks(mask, None, torch.arange(3))
     with pytest.raises(ValueError, match="gallery must be a boolean for each of 3 images"):
-        query_gallery(mask, mask & False, torch.arange(3))
+        make_masks(mask, mask & False, torch.arange(3))

@@ -65,5 +65,5 @@ def test_clusters_of_clear_identities_are_the_identities():
 
 
 def test_mutual_information_refuses():
-    with pytest.raises(ValueError, match="labels and clusters must have the same shape"):
+    with pytest.raises(ValueError, match="labels and groups must have the same shape"):
         mutual_information(torch.zeros(3).long(), torch.zeros(2).long())

@@ -6,7 +6,7 @@ from torch import nn
 
 from hypersphere.evaluation import bim, deepfool, fgsm, robustness, strength, transfer
 from hypersphere.evaluation._robustness import boundary_attack
-from hypersphere.evaluation.attacks import predictions
+from hypersphere.evaluation.attacks import predict_classes
 from tests.evaluation.contracts import ReportContract
 from tests.evaluation.networks import colours, small_network
 from tests.evaluation.test_attacks import foolbox
@@ -51,7 +51,7 @@ class TestRobustnessReport(ReportContract):
 
     def test_accuracies_are_those_of_the_attacks(self, report, network, data):
         images, labels = data
-        right = lambda x: (predictions(network, x) == labels).double().mean().item()
+        right = lambda x: (predict_classes(network, x) == labels).double().mean().item()
         assert report.accuracy["clean"] == pytest.approx(right(images))
         assert report.accuracy["FGSM"] == pytest.approx(right(fgsm(network, images, labels)), abs=0.02)
         assert report.accuracy["BIM"] == pytest.approx(right(bim(network, images, labels)), abs=0.02)
@@ -63,7 +63,7 @@ class TestRobustnessReport(ReportContract):
         images, labels = data
         wrong = labels.clone()
         wrong[::2] = (wrong[::2] + 1) % 2
-        right = predictions(network, images) == wrong
+        right = predict_classes(network, images) == wrong
         assert 0 < right.sum() < len(images)
         found = robustness(network, images, wrong, deepfool_steps=5)
         for norm, name in ((2.0, "DeepFool ℓ2"), (math.inf, "DeepFool ℓ∞")):
@@ -103,7 +103,7 @@ def test_random_noise_that_is_as_strong_is_a_finding():
             return torch.stack([parity, 1 - parity], 1) + 1e-3 * x.flatten(1)[:, :2]
 
     images = torch.rand(200, 1, 4, 4).mul(1024).round() / 1024
-    labels = predictions(Flicker(), images)
+    labels = predict_classes(Flicker(), images)
     report = robustness(Flicker(), images, labels, deepfool_steps=1)
     assert any("random noise is as strong" in finding for finding in report.findings)
 
@@ -111,7 +111,7 @@ def test_random_noise_that_is_as_strong_is_a_finding():
 def test_transfer_takes_any_attack(network, data):
     images, labels = data
     source = small_network(2)
-    expected = (predictions(network, fgsm(source, images, labels, 0.05)) == labels).double().mean().item()
+    expected = (predict_classes(network, fgsm(source, images, labels, 0.05)) == labels).double().mean().item()
     assert transfer(source, network, images, labels, fgsm, epsilon=0.05) == expected
 
 

@@ -12,7 +12,7 @@ from hypersphere.data.streams import RESAMPLE, Stream
 from hypersphere.evaluation import _verification as module
 from hypersphere.evaluation import all_pairs, roc_curve, verification, wilson
 from hypersphere.evaluation._verification import PairIntervals, assign_folds, resample_pairs
-from hypersphere.evaluation.ranking import query_gallery
+from hypersphere.evaluation.ranking import make_masks
 from hypersphere.evaluation.scoring import CosineScore
 from hypersphere.evaluation.thresholds import choose_accurate_threshold
 from tests.evaluation.contracts import ReportContract
@@ -233,10 +233,10 @@ def people(count=12, each=4, noise=0.5, seed=0):
     return centres[labels] + noise * torch.randn(len(labels), 6, generator=generator, dtype=torch.float64), labels
 
 
-def resampled(features, labels, sides=None, **options):
-    sides = query_gallery(None, None, labels) if sides is None else sides
-    counted = all_pairs(features, labels, sides=sides, highest=module.HIGHEST_PAIRS)
-    return counted, resample_pairs(features, labels, counted, CosineScore(), sides, **options)
+def resampled(features, labels, masks=None, **options):
+    masks = make_masks(None, None, labels) if masks is None else masks
+    counted = all_pairs(features, labels, masks=masks, highest=module.HIGHEST_PAIRS)
+    return counted, resample_pairs(features, labels, counted, CosineScore(), masks, **options)
 
 
 def brute_force(scores, same, labels, index, resamples, seed, far):
@@ -261,10 +261,10 @@ def brute_force(scores, same, labels, index, resamples, seed, far):
 def test_agrees_with_copies_of_pairs(sided):
     features, labels = people()
     queries = torch.rand(len(labels), generator=torch.Generator().manual_seed(1)) < 0.5
-    sides = query_gallery(queries, ~queries, labels) if sided else query_gallery(None, None, labels)
-    counted, found = resampled(features, labels, sides, resamples=60, seed=3)
+    masks = make_masks(queries, ~queries, labels) if sided else make_masks(None, None, labels)
+    counted, found = resampled(features, labels, masks, resamples=60, seed=3)
     index = torch.combinations(torch.arange(len(labels)))
-    index = index[sides.are_compared(index[:, 0], index[:, 1])]
+    index = index[masks.are_compared(index[:, 0], index[:, 1])]
     x = features / features.norm(dim=1, keepdim=True)
     scores, same = (x[index[:, 0]] * x[index[:, 1]]).sum(1), labels[index[:, 0]] == labels[index[:, 1]]
     rows = brute_force(scores, same, labels, index, 60, 3, 0.1)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from .ranking import QueryGallery, check_ids, pair_counts, query_gallery
+from .ranking import QueryGallery, check_ids, count_compared_pairs, make_masks
 from .roc import Roc, StreamedRoc
 from .scoring import CosineScore, Score
 from .thresholds import DEFAULT_FARS, choose_threshold
@@ -71,7 +71,7 @@ def all_pairs(
     far: float = max(DEFAULT_FARS),
     chunk: int = 128,
     score: Score | None = None,
-    sides: QueryGallery | None = None,
+    masks: QueryGallery | None = None,
 ) -> AllPairs:
     """Compare all pairs of n features in float64, without sampling, and count their scores.
 
@@ -88,7 +88,7 @@ def all_pairs(
             different pairs is kept.
         chunk: Number of rows compared at a time; affects memory only.
         score: Score to compare features with, the cosine by default.
-        sides: Masks of queries and gallery. If given, only pairs of a query and a gallery image count.
+        masks: Masks of queries and gallery. If given, only pairs of a query and a gallery image count.
 
     >>> counted = all_pairs(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2))
     >>> float(counted.roc.eer), counted.roc.positives, counted.roc.negatives
@@ -100,10 +100,10 @@ def all_pairs(
     score = CosineScore() if score is None else score
     x = score.rows(features)
     first, second = _list_same_pairs(labels)
-    sides = query_gallery(None, None, labels) if sides is None else sides
-    kept = sides.are_compared(first, second)
+    masks = make_masks(None, None, labels) if masks is None else masks
+    kept = masks.are_compared(first, second)
     first, second = first[kept], second[kept]
-    counts = pair_counts(sides, labels)
+    counts = count_compared_pairs(masks, labels)
     if not all(counts):
         raise ValueError(
             f"labels must give same and different pairs, got {counts[0]} same and {counts[1]} different pairs of "
@@ -121,7 +121,7 @@ def all_pairs(
         cos = score.matrix(x[start : start + chunk], x[start:]).round_(decimals=12)
         others = labels[start : start + chunk, None] != labels[start:]
         others[:, :chunk].triu_(1)  # each pair once
-        others &= sides.are_compared(slice(start, start + chunk), slice(start, None), outer=True)
+        others &= masks.are_compared(slice(start, start + chunk), slice(start, None), outer=True)
         different = cos[others]
         span = _choose_span(score, scores, different) if span is None else span
         counted.update(different)
@@ -173,22 +173,18 @@ def _choose_span(score: Score, same: Float[Tensor, "m"], different: Float[Tensor
 
 
 def _count_in_bins(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Tensor, "bins"]:
-    place = (scores - span[0]).mul_(BINS / (span[1] - span[0])).clamp_(0, BINS - 1).int()
-    return torch.bincount(place, minlength=BINS)
+    bins = (scores - span[0]).mul_(BINS / (span[1] - span[0])).clamp_(0, BINS - 1).int()
+    return torch.bincount(bins, minlength=BINS)
 
 
 def _merge_highest(kept: PairErrors, cos: Float[Tensor, "rows columns"], start: int, count: int) -> PairErrors:
     """Merge ``kept`` with the highest scores of a chunk ``cos``, in which all entries but different pairs are −∞."""
-    cut = kept.scores[-1] if len(kept.scores) == count else cos.new_tensor(-torch.inf)
-    place = (cos > cut).flatten().nonzero().squeeze(1)  # few entries once ``kept`` is full
-    scores, order = cos.flatten()[place].topk(min(count, len(place)))
-    place = place[order]
-    row, column = place // cos.shape[1] + start, place % cos.shape[1] + start
-    first, second, scores = (
-        torch.cat([kept.first, row]),
-        torch.cat([kept.second, column]),
-        torch.cat([kept.scores, scores]),
-    )
+    limit = kept.scores[-1] if len(kept.scores) == count else cos.new_tensor(-torch.inf)
+    index = (cos > limit).flatten().nonzero().squeeze(1)  # few entries once ``kept`` is full
+    scores, order = cos.flatten()[index].topk(min(count, len(index)))
+    row, column = index[order] // cos.shape[1] + start, index[order] % cos.shape[1] + start
+    new = (row, column, scores)
+    first, second, scores = (torch.cat(columns) for columns in zip(kept, new, strict=True))
     order = scores.argsort(descending=True, stable=True)[:count]
     order = order[scores[order] > -torch.inf]
     return PairErrors(first[order], second[order], scores[order])

@@ -11,7 +11,7 @@ from .. import plots
 from ..data.streams import Stream
 from .figures import Figure, Report
 from .intervals import Measurement, clustered_mean
-from .ranking import ranking
+from .ranking import rank_probes
 
 Level = Literal["identity", "image"]
 
@@ -50,12 +50,12 @@ def identification(
     if (gallery is None) != (gallery_ids is None):
         raise ValueError("gallery and gallery_ids must be given together or not at all")
     if gallery is None or gallery_ids is None or _share_storage(probes, gallery):
-        result = ranking(probes, probe_ids, probes, probe_ids, chunk, leave_out=True)
+        result = rank_probes(probes, probe_ids, probes, probe_ids, chunk, own=torch.arange(len(probes)))
         if not result.mated.any():
             raise ValueError("probe_ids must name some identity at least twice, got every identity once")
         kept, templates, ids = result.mated, len(probes) - 1, probe_ids
     else:
-        result = ranking(probes, probe_ids, gallery, gallery_ids, chunk)
+        result = rank_probes(probes, probe_ids, gallery, gallery_ids, chunk)
         kept, templates, ids = torch.ones_like(result.mated), len(gallery), gallery_ids
         if not result.mated.all():
             raise ValueError(

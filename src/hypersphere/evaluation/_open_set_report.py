@@ -1,5 +1,6 @@
-"""A report on open-set recognition of identities that are not in the training set."""
+"""A report on the recognition of identities that are not in the training set."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,22 +11,22 @@ from torch import Tensor
 
 from .. import plots
 from ..data.streams import TEMPLATE, Stream, identity_split
-from ..data.verification_pairs import pairs
+from ..data.verification_pairs import count_pairs, pairs
 from ._all_pairs import BINS, AllPairs, PairErrors, all_pairs
 from ._identification import IdentificationReport, split_one_per_class
 from ._retrieval import RetrievalReport, retrieval
 from ._verification import HIGHEST_PAIRS, PairIntervals, rate_figures, resample_pairs
 from .categories import CategoryRates, category_rates, check_categories
 from .detection import DetectionReport
-from .figures import Figure, Report, rate_name
+from .figures import Figure, Report, format_rate
 from .intervals import RESAMPLES, Measurement, clustered_mean, wilson
-from .ranking import QueryGallery, Ranking, check_ids, query_gallery, ranking
+from .ranking import QueryGallery, Ranking, check_ids, make_masks, rank_probes
 from .score_calibration import ScoreCalibration, ScoreReport, calibrate_scores
 from .scoring import CosineScore, Score, score_pairs
 from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS
 
-REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs that are rejected for low quality
-CALIBRATION_PAIRS = 50_000
+REJECTED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs that are rejected for low quality
+MAX_CALIBRATION_PAIRS = 50_000  # of one identity, and of two; more pairs hardly change the fit
 
 
 def open_set_report(
@@ -45,36 +46,40 @@ def open_set_report(
     chunk: int = 512,
     rows: str = "images",
 ) -> "OpenSetReport":
-    """Evaluate features ``(n, d)`` of identities never trained on, by cosine, exactly and in chunks.
+    """Evaluate features ``(n, d)`` of identities that are not in the training set, exactly and in chunks.
 
-    - Verification compares every two images (:func:`all_pairs`): EER, TAR at ``fars``, and the thresholds giving them.
-    - Identification searches the set with each of its images, left out of the gallery meanwhile: rank-k rates, and as
-      retrieval mAP and MAP@R (:func:`retrieval`).
-    - Open-set identification enrols one random image of a random half of the identities that have several; their other
-      images are mated probes, the images of all others strangers: TPIR at ``fpirs``, and the thresholds.
-      Where ``queries`` have identities that the gallery lacks, those are the strangers and all others are enrolled.
-    - Calibration fits probabilities on pairs of a random half of the identities and measures them on the other half.
+    - Verification compares all pairs of images (:func:`all_pairs`): EER, TAR at ``fars``, and their thresholds.
+    - Identification searches for each image among all other images: rank-k rates and, as retrieval, mAP and MAP@R
+      (:func:`retrieval`).
+    - Open-set identification draws half of the identities with several images and enrolls one random image of each. Their
+      other images are mated probes, and the images of all other identities are strangers: TPIR at ``fpirs``, and thresholds.
+      If some ``queries`` have identities that are not in the gallery, these queries are the strangers instead, and the whole
+      gallery is enrolled.
+    - Calibration fits probabilities on pairs of a random half of the identities and evaluates them on the other half.
 
-    Intervals of rates are over identities: these are drawn with replacement, and pairs and probes count as often as their
-    identities were drawn (:class:`~hypersphere.evaluation._verification.PairIntervals`). Searches keep their gallery.
+    Intervals of rates are over identities: identities are drawn with replacement, and the weight of a pair or probe is the
+    number of times that its identities were drawn (:class:`~hypersphere.evaluation._verification.PairIntervals`). The gallery
+    of a search does not change.
 
     Args:
         features: Features of images.
-        labels: The identity of each image, integers.
-        fars: False accept rates of a pair; those the pairs cannot resolve are left out.
-        fpirs: False positive identification rates of a stranger; likewise.
-        categories: The category of each image (a site, a camera, an age group); error rates of each are measured at the
-            common thresholds, over pairs within the category.
-        quality: A number for each image, higher is better; false rejects are measured as the worst are turned away.
-        queries: Which images are searched with; given together with ``gallery``. Only pairs of a query and a gallery
-            image are compared then.
-        gallery: Which images are searched in.
-        score: What is compared, such as :class:`ASNorm`; the cosine by default.
-        worst: How many of the most confident errors of each kind are listed.
-        resamples: How many times identities are drawn for the intervals of EER, AUC, TAR and of categories.
+        labels: Identity of each image, integers.
+        fars: False accept rates of pairs. Rates that the number of pairs does not resolve are left out.
+        fpirs: False positive identification rates of strangers. Rates that the number of strangers does not resolve are left
+            out.
+        categories: Category of each image, such as a site, a camera or an age group. Error rates of a category are measured
+            at the common thresholds, over pairs within the category.
+        quality: Quality of each image, higher is better. The report then contains false reject rates after the rejection of
+            pairs with low quality.
+        queries: Mask of the images to search with. If ``queries`` and ``gallery`` are given, only pairs of a query and a
+            gallery image are compared.
+        gallery: Mask of the images to search in.
+        score: Score to compare features with, such as :class:`ASNorm`; the cosine by default.
+        worst: Number of the most confident errors of each kind to keep.
+        resamples: Number of resamples for the intervals of EER, AUC, TAR and categories.
         seed: Seed of the random halves, templates and resamples.
-        chunk: How many images are compared at a time; it changes nothing but memory.
-        rows: What the rows of ``features`` are called in the report, such as "templates".
+        chunk: Number of images compared at a time; affects memory only.
+        rows: Name of the rows of ``features`` in the report, such as "templates".
 
     >>> labels = torch.arange(30).repeat(6)
     >>> report = open_set_report(torch.eye(30)[labels] + 0.05 * torch.randn(180, 30), labels)
@@ -92,7 +97,7 @@ def open_set_report(
     for name, values in (("fars", fars), ("fpirs", fpirs)):
         if not all(0 < value <= 1 for value in values):
             raise ValueError(f"{name} must be rates in (0, 1], got {tuple(values)}")
-    sides = query_gallery(queries, gallery, labels)
+    masks = make_masks(queries, gallery, labels)
     score = CosineScore() if score is None else score
     counted = all_pairs(
         features,
@@ -102,36 +107,36 @@ def open_set_report(
         far=max(fars, default=1e-2),
         chunk=chunk,
         score=score,
-        sides=sides,
+        masks=masks,
     )
-    ranked = rank_images(features, labels, sides, score, chunk)
+    ranked = rank_images(features, labels, masks, score, chunk)
     thresholds = {far: counted.threshold(far) for far in counted.roc.resolve_fars(fars)}
     fitted = calibrate_on_halves(features, labels, score, seed)
     return OpenSetReport(
         counted,
         ranked,
         labels,
-        summarize_ranks(ranked, labels, sides),
-        measure_retrieval(features, labels, sides, score, chunk, ranked),
-        strangers(features, labels, sides, score, seed, chunk),
+        summarize_ranks(ranked, labels, masks),
+        measure_retrieval(features, labels, masks, score, chunk, ranked),
+        measure_detection(features, labels, masks, score, seed, chunk),
         None if fitted is None else fitted[0],
         None if fitted is None else fitted[1],
         category_rates(
-            features, labels, names, ranked, thresholds, chunk, score=score, sides=sides, resamples=resamples, seed=seed
+            features, labels, names, ranked, thresholds, chunk, score=score, masks=masks, resamples=resamples, seed=seed
         )
         if names is not None
         else (),
         None if quality is None else quality.detach().double().to(labels.device),
         tuple(fars),
         tuple(fpirs),
-        resample_pairs(features, labels, counted, score, sides, resamples=resamples, seed=seed),
+        resample_pairs(features, labels, counted, score, masks, resamples=resamples, seed=seed),
         rows,
     )
 
 
 @dataclass(frozen=True, repr=False)
 class OpenSetReport(Report):
-    """The result of :func:`open_set_report`; parts that the data is too small for are None.
+    """The result of :func:`open_set_report`. Parts for which there is too little data are None.
 
     >>> labels = torch.arange(12).repeat(4)
     >>> report = open_set_report(torch.eye(12)[labels] + 0.05 * torch.randn(48, 12), labels, fars=[1e-2])
@@ -171,15 +176,14 @@ class OpenSetReport(Report):
         return self.intervals.of("tar", wilson(int(roc.accepted_same[roc.at_far(far)]), roc.positives), far)
 
     def rank(self, k: int = 1) -> Measurement:
-        """Return the share of images whose identity is among the first ``k``, the image itself left out."""
+        """Return the share of images whose identity is among the first ``k`` identities of a search among the other images."""
         return self.identification.rank(k)
 
     def threshold(self, *, far: float | None = None, fpir: float | None = None) -> float:
-        """Return the recommended threshold for a FAR of pairs, or for an FPIR of strangers before a gallery.
+        """Return the threshold for a FAR of pairs, or for an FPIR of strangers. Give exactly one of both.
 
-        It is a cosine unless another ``score`` was asked for. Exactly one of both must be given. The FPIR is that of the
-        gallery measured here; with more people enrolled a stranger has more chances to resemble one, and the same
-        threshold lets more strangers in.
+        The threshold is a cosine, unless the report was made with another ``score``. The FPIR holds for a gallery of the size
+        measured here. With more enrolled people, more strangers resemble one of them, and the FPIR at this threshold is higher.
         """
         if (far is None) == (fpir is None):
             raise ValueError("exactly one of far and fpir must be given")
@@ -191,33 +195,35 @@ class OpenSetReport(Report):
         return self.detection.threshold(fpir)
 
     def worst_pairs(self) -> tuple[PairErrors, PairErrors]:
-        """Return the most confident errors: different pairs with the highest cosines, same pairs with the lowest."""
+        """Return the most confident errors: the different pairs with the highest scores and the same pairs with the lowest."""
         return self.pairs.false_accepts, self.pairs.false_rejects
 
     def list_confusions(self, count: int = 20) -> list[tuple[int, int, int]]:
-        """Return ``(identity, taken for, times)`` of the most frequent wrong first answers of identification."""
+        """Return the most frequent confusions of identification as ``(identity, wrong first result, number of images)``."""
         wrong = self.ranking.mated & (self.ranking.rank > 1)
         both = torch.stack([self.labels[wrong], self.ranking.first[wrong]], 1)
-        names, times = both.unique(dim=0, return_counts=True)
-        order = times.argsort(descending=True, stable=True)[:count].tolist()
-        return [(int(names[i, 0]), int(names[i, 1]), int(times[i])) for i in order]
+        names, counts = both.unique(dim=0, return_counts=True)
+        order = counts.argsort(descending=True, stable=True)[:count].tolist()
+        return [(int(names[i, 0]), int(names[i, 1]), int(counts[i])) for i in order]
 
     def rejection(self, far: float) -> list[tuple[float, Measurement]]:
-        """Return the false reject rate at the threshold of ``far`` when a share of the pairs is turned away.
+        """Return shares of rejected pairs and the false reject rate of the other pairs, at the threshold of ``far``.
 
-        Pairs go by the lower quality of their two images, the lowest first. Raises ``ValueError`` without quality.
+        The quality of a pair is the lower quality of its two images. Pairs with the lowest quality are rejected first. Raises
+        ``ValueError`` if the report was made without quality.
         """
         if self.quality is None:
             raise ValueError("rejection needs quality, which open_set_report was not given")
         same, threshold = self.pairs.same, self.threshold(far=far)
-        worse = torch.minimum(self.quality[same.first], self.quality[same.second])
-        order = worse.argsort(stable=True)
-        missed, owner = (same.scores < threshold)[order], self.labels[same.first[order]]
-        starts = [int(share * len(missed)) for share in REJECTED]
-        return [(s, clustered_mean(missed[i:], owner[i:])) for s, i in zip(REJECTED, starts, strict=True)]
+        pair_quality = torch.minimum(self.quality[same.first], self.quality[same.second])
+        order = pair_quality.argsort(stable=True)
+        is_missed, owner = (same.scores < threshold)[order], self.labels[same.first[order]]
+        starts = [int(share * len(order)) for share in REJECTED_SHARES]
+        rates = [clustered_mean(is_missed[start:], owner[start:]) for start in starts]
+        return list(zip(REJECTED_SHARES, rates, strict=True))
 
     def figures(self) -> list[Figure]:
-        """Return every figure with unit, interval and count."""
+        """Return all figures with unit, interval and count."""
         roc, probes = self.pairs.roc, len(self.identification.ranks)
         figures = [
             Figure(self.rows, len(self.labels), self.rows),
@@ -239,7 +245,7 @@ class OpenSetReport(Report):
         for category in self.categories:
             figures += category.figures()
         if self.quality is not None and (resolved := roc.resolve_fars(self.fars)):
-            at = f"@FAR={rate_name(resolved[-1])}"
+            at = f"@FAR={format_rate(resolved[-1])}"
             figures += [
                 Figure.of(f"FRR{at} without the worst {share:.0%}", rate, count=round((1 - share) * roc.positives))
                 for share, rate in self.rejection(resolved[-1])
@@ -247,13 +253,13 @@ class OpenSetReport(Report):
         return figures
 
     def data(self, points: int = 500) -> dict[str, dict[str, list[float]]]:
-        """Return curves and histograms as plain lists, at most ``points`` long, for pages that draw by themselves.
+        """Return curves and histograms as lists of at most ``points`` numbers, for drawing with other tools.
 
-        ``roc`` has far, tar and threshold; ``det`` far and frr; ``cmc`` and ``image_cmc`` rank and rate;
-        ``histogram`` the lower edges of bins of the score, by its unit, and the shares of same and different pairs in them.
+        ``roc`` has far, tar and threshold, ``det`` has far and frr, and ``cmc`` and ``image_cmc`` have rank and rate.
+        ``histogram`` has the lower edges of the bins, under the unit of the score, and the shares of same and different pairs.
         """
         roc = self.pairs.roc
-        kept = _thin(roc.far, roc.tar, points)
+        kept = _select_points(roc.far, roc.tar, points)
         far, tar = roc.far[kept].tolist(), roc.tar[kept].tolist()
         thresholds = roc.thresholds[kept].clamp(*self.pairs.span).tolist()
         result = {
@@ -278,92 +284,88 @@ class OpenSetReport(Report):
         return plots.plot_roc({name: (roc.far, roc.tar)}, title=self.title, ax=ax)
 
 
-def _thin(far: Float[Tensor, "n"], tar: Float[Tensor, "n"], points: int) -> Int[Tensor, "k"]:
-    """Return the indices of at most ``points`` points of a curve: even over log FAR and over TAR, including the ends."""
+def _select_points(far: Float[Tensor, "n"], tar: Float[Tensor, "n"], points: int) -> Int[Tensor, "k"]:
+    """Return the indices of at most ``points`` points of a curve, evenly spaced in log FAR and in TAR, including the ends."""
     if points < 4:
         raise ValueError(f"points must be an integer ≥ 4, got {points!r}")
     if len(far) <= points:
         return torch.arange(len(far), device=far.device)
-    least = far[far > 0].min().item()
-    over_far = torch.logspace(
-        torch.tensor(least).log10().item(), 0, points // 2 - 1, dtype=far.dtype, device=far.device
-    )
-    over_tar = torch.linspace(0, 1, points // 2 - 1, dtype=far.dtype, device=far.device)
-    places = [torch.searchsorted(far, over_far), torch.searchsorted(tar.contiguous(), over_tar)]
+    lowest = math.log10(far[far > 0].min().item())
+    fars = torch.logspace(lowest, 0, points // 2 - 1, dtype=far.dtype, device=far.device)
+    tars = torch.linspace(0, 1, points // 2 - 1, dtype=far.dtype, device=far.device)
     ends = torch.tensor([0, len(far) - 1], device=far.device)
-    return torch.cat([*places, ends]).clamp_max(len(far) - 1).unique()
+    index = torch.cat([torch.searchsorted(far, fars), torch.searchsorted(tar.contiguous(), tars), ends])
+    return index.clamp_max(len(far) - 1).unique()
 
 
 def rank_images(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, chunk: int
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], masks: QueryGallery, score: Score, chunk: int
 ) -> Ranking:
-    """Rank the gallery for every query, itself left out; an image that is no query has rank 0, like one without a mate."""
-    q, g = sides
-    found = ranking(features[q], labels[q], features[g], labels[g], chunk, own=_places(sides), score=score)
-    n = len(labels)
-    low = found.best.new_full((n,), -torch.inf)
-    whole = Ranking(low, low.clone(), torch.zeros_like(labels), torch.zeros_like(labels), labels.clone())
-    for column, part in zip(whole, found, strict=True):
-        column[q] = part
-    return whole
+    """Rank the gallery for every query. No query is compared with itself. Images that are not queries have rank 0."""
+    q, g = masks
+    of_queries = rank_probes(features[q], labels[q], features[g], labels[g], chunk, own=_find_own(masks), score=score)
+    low = of_queries.best.new_full((len(labels),), -torch.inf)
+    of_images = Ranking(low, low.clone(), torch.zeros_like(labels), torch.zeros_like(labels), labels.clone())
+    for column, values in zip(of_images, of_queries, strict=True):
+        column[q] = values
+    return of_images
 
 
-def summarize_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) -> IdentificationReport:
+def summarize_ranks(ranked: Ranking, labels: Int[Tensor, "n"], masks: QueryGallery) -> IdentificationReport:
     """Summarize the ranks of the queries that have a mate in the gallery."""
     mated = ranked.mated
-    identities = int(labels[sides.gallery].unique().numel())
-    images = int(sides.gallery.sum()) - int((sides.gallery & sides.queries).any())
+    identities = int(labels[masks.gallery].unique().numel())
+    images = int(masks.gallery.sum()) - int((masks.gallery & masks.queries).any())
     return IdentificationReport(ranked.rank[mated], identities, ranked.image_rank[mated], max(images, 1), labels[mated])
 
 
 def measure_retrieval(
     features: Float[Tensor, "n d"],
     labels: Int[Tensor, "n"],
-    sides: QueryGallery,
+    masks: QueryGallery,
     score: Score,
     chunk: int,
     ranked: Ranking,
 ) -> RetrievalReport:
     """Measure retrieval; ``ranked`` marks the queries that have a mate in the gallery."""
-    q, g = sides
-    found = retrieval(features[q], labels[q], features[g], labels[g], own=_places(sides), score=score, chunk=chunk)
-    return replace(found, owners=labels[ranked.mated])
+    q, g = masks
+    report = retrieval(features[q], labels[q], features[g], labels[g], own=_find_own(masks), score=score, chunk=chunk)
+    return replace(report, owners=labels[ranked.mated])
 
 
-def strangers(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, seed: int, chunk: int
+def measure_detection(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], masks: QueryGallery, score: Score, seed: int, chunk: int
 ) -> DetectionReport | None:
-    """Search with people, some of them not enrolled. Return None if the data is too small.
+    """Measure open-set identification. Return None if there is too little data.
 
-    Where queries of identities that the gallery lacks exist, they are the strangers before the whole gallery. Otherwise
-    half of the identities that can be are enrolled: by one image each where every image is query and gallery at
-    once, by all their gallery images where the two are apart.
+    If no image is both query and gallery, and some queries have identities that are not in the gallery, these queries are
+    the strangers and the whole gallery is enrolled. Otherwise, a random half of the identities with a mate is enrolled: all
+    their gallery images if no image is both query and gallery, one random image per identity otherwise.
     """
-    q, g = sides
-    apart = not bool((q & g).any())
-    enrolled = labels[g].unique()
-    if apart and not torch.isin(labels[q], enrolled).all():
+    q, g = masks
+    are_disjoint = not bool((q & g).any())
+    if are_disjoint and not torch.isin(labels[q], labels[g]).all():
         gallery, probe = g, q
     else:
-        several = _several(labels, sides, apart)
-        if len(several) < 2:
+        identities = _list_mated_identities(labels, masks, are_disjoint)
+        if len(identities) < 2:
             return None
         stream = Stream(seed, TEMPLATE)
-        enrolled = several[stream.permutation(len(several))[: len(several) // 2].to(labels.device)]
+        enrolled = identities[stream.permutation(len(identities))[: len(identities) // 2].to(labels.device)]
         gallery = g & torch.isin(labels, enrolled)
         probe = q.clone()
-        if not apart:
+        if not are_disjoint:
             template, _ = split_one_per_class(labels, stream)
-            chosen = torch.zeros_like(g)
-            chosen[template] = True
-            gallery &= chosen
+            is_template = torch.zeros_like(g)
+            is_template[template] = True
+            gallery &= is_template
             probe &= ~gallery
     if not gallery.any() or not probe.any():
         return None
-    found = ranking(features[probe], labels[probe], features[gallery], labels[gallery], chunk, score=score)
-    if found.mated.all() or not found.mated.any():
+    ranked = rank_probes(features[probe], labels[probe], features[gallery], labels[gallery], chunk, score=score)
+    if ranked.mated.all() or not ranked.mated.any():
         return None
-    return DetectionReport(found, score.unit, labels[probe])
+    return DetectionReport(ranked, score.unit, labels[probe])
 
 
 def calibrate_on_halves(
@@ -372,29 +374,25 @@ def calibrate_on_halves(
     """Fit probabilities on pairs of one half of the identities and evaluate them on the other half."""
     halves = []
     for members in identity_split(labels.cpu(), [0.5, 0.5], seed):
-        mine = labels.cpu()[members]
-        sizes = mine.unique(return_counts=True)[1]
-        same = int((sizes * (sizes - 1) // 2).sum())
-        different = len(mine) * (len(mine) - 1) // 2 - same
+        own_labels = labels.cpu()[members]
+        same, different = count_pairs(own_labels)
         if not same or not different:
             return None
-        drawn = pairs(mine, min(same, CALIBRATION_PAIRS), min(different, CALIBRATION_PAIRS), seed=seed)
-        rows = score.rows(features[members.to(features.device)])
-        scores = score_pairs(score, rows, torch.stack([drawn.first, drawn.second], 1))
+        limit = MAX_CALIBRATION_PAIRS
+        drawn = pairs(own_labels, min(same, limit), min(different, limit), seed=seed)
+        scores = score_pairs(score, score.rows(features[members.to(features.device)]), drawn.index)
         halves.append((scores, drawn.same.to(features.device)))
     fitted = calibrate_scores(*halves[0])
     return fitted, fitted.evaluate(*halves[1])
 
 
-def _places(sides: QueryGallery) -> Int[Tensor, "q"]:
+def _find_own(masks: QueryGallery) -> Int[Tensor, "q"]:
     """Return the index of each query in the gallery, −1 if it is not part of it."""
-    place = sides.gallery.long().cumsum(0) - 1
-    return place.masked_fill(~sides.gallery, -1)[sides.queries]
+    index = masks.gallery.long().cumsum(0) - 1
+    return index.masked_fill(~masks.gallery, -1)[masks.queries]
 
 
-def _several(labels: Int[Tensor, "n"], sides: QueryGallery, apart: bool) -> Int[Tensor, "k"]:
+def _list_mated_identities(labels: Int[Tensor, "n"], masks: QueryGallery, are_disjoint: bool) -> Int[Tensor, "k"]:
     """Return the identities with at least one image to enroll and another one to search with."""
-    stored, stored_count = labels[sides.gallery].unique(return_counts=True)
-    if apart:
-        return stored[torch.isin(stored, labels[sides.queries])]
-    return stored[stored_count > 1]
+    identities, counts = labels[masks.gallery].unique(return_counts=True)
+    return identities[torch.isin(identities, labels[masks.queries]) if are_disjoint else counts > 1]

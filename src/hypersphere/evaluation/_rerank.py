@@ -60,10 +60,10 @@ def rerank(
     half = _find_reciprocal(near[:, : round(k1 / 2) + 1])
     columns = [_expand_neighbors(reciprocal[i], half) for i in range(len(features))]
     rows = np.repeat(np.arange(len(features)), [len(neighbors) for neighbors in columns])
-    places = np.concatenate(columns)
+    indices = np.concatenate(columns)
     cosines = [(features[i] * features[neighbors]).sum(1) for i, neighbors in enumerate(columns)]
     values = np.exp(torch.cat(cosines).numpy().astype(np.float64) - 1)
-    code = sparse.csr_matrix((values, (rows, places)), (len(features), len(features)))
+    code = sparse.csr_matrix((values, (rows, indices)), (len(features), len(features)))
     code = sparse.diags(1 / np.asarray(code.sum(1)).ravel()) @ code
     if k2 > 1:
         nearest = near[:, : min(k2, near.shape[1])]
@@ -102,13 +102,13 @@ class TableScore(Score):
 
 def _find_neighbors(features: Float[Tensor, "n d"], k: int) -> Int[np.ndarray, "n k"]:
     """Return the k features with the highest cosines for each feature, the feature itself first."""
-    places = []
+    nearest = []
     for start in range(0, len(features), CHUNK):
         cos = features[start : start + CHUNK] @ features.T
         rows = torch.arange(len(cos))
         cos[rows, start + rows] = 2.0  # the feature itself comes before its copies
-        places.append(cos.topk(k, dim=1).indices)
-    return torch.cat(places).numpy()
+        nearest.append(cos.topk(k, dim=1).indices)
+    return torch.cat(nearest).numpy()
 
 
 def _find_reciprocal(near: Int[np.ndarray, "n k"]) -> list[np.ndarray]:
@@ -128,7 +128,7 @@ def _measure_overlap(queries: Any, gallery: Any) -> Float[np.ndarray, "q g"]:
     result = np.zeros((queries.shape[0], gallery.shape[0]), np.float32)
     for i in range(len(result)):
         row = slice(queries.indptr[i], queries.indptr[i + 1])
-        for place, value in zip(queries.indices[row], queries.data[row], strict=True):
-            column = slice(gallery.indptr[place], gallery.indptr[place + 1])
+        for index, value in zip(queries.indices[row], queries.data[row], strict=True):
+            column = slice(gallery.indptr[index], gallery.indptr[index + 1])
             result[i, gallery.indices[column]] += np.minimum(gallery.data[column], value)
     return result / (2 - result)

@@ -229,10 +229,10 @@ class _Search(NamedTuple):
         """
         low, high = float(scores[0] - error), float(scores[-1] + error)
         # Compare in the dtype of the values: converting all values would take longer than everything else.
-        places = np.flatnonzero(values >= np.nextafter(values.dtype.type(low), values.dtype.type(-np.inf)))
-        if not len(places):
+        candidates = np.flatnonzero(values >= np.nextafter(values.dtype.type(low), values.dtype.type(-np.inf)))
+        if not len(candidates):
             return np.zeros(len(scores), np.int64)
-        near, ahead = values[places].astype(np.float64), np.zeros(len(scores), np.int64)
+        near, ahead = values[candidates].astype(np.float64), np.zeros(len(scores), np.int64)
         if len(near) > MIN_BINNED:
             scale = (BINS - 4) / max(high - low, 1e-300)
             bins = _bin(near, low, scale)
@@ -241,16 +241,16 @@ class _Search(NamedTuple):
             borders = np.bincount(lowest, minlength=BINS + 1) - np.bincount(highest + 1, minlength=BINS + 1)
             undecided = borders.cumsum()[:-1] > 0
             chosen = np.flatnonzero(undecided[bins])
-            near, places = near[chosen], places[chosen]
+            near, candidates = near[chosen], candidates[chosen]
             counts[undecided] = 0
             ahead = (counts.sum() - counts.cumsum())[highest]
         if error:
-            place = scores.searchsorted(near)
-            close = near <= scores[np.maximum(place - 1, 0)] + error
-            close |= near >= scores[np.minimum(place, len(scores) - 1)] - error
+            position = scores.searchsorted(near)
+            close = near <= scores[np.maximum(position - 1, 0)] + error
+            close |= near >= scores[np.minimum(position, len(scores) - 1)] - error
             unclear = np.flatnonzero(close)
             if len(unclear):
-                near[unclear] = self._compute_exact(row, places[unclear])
+                near[unclear] = self._compute_exact(row, candidates[unclear])
         return ahead + len(near) - np.sort(near).searchsorted(scores)
 
     def _compute_exact(self, row: int, columns: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:

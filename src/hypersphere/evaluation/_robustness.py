@@ -21,7 +21,7 @@ from .attacks import (
     fgsm,
     input_gradient,
     pgd,
-    predictions,
+    predict_classes,
     random_noise,
 )
 from .figures import Figure, Report
@@ -98,7 +98,7 @@ def robustness(
             attacked["decision-based"] = boundary_attack(
                 model, x, y, epsilon, steps=decision_steps, bounds=bounds, seed=seed
             )
-        result = {name: predictions(model, adversarial) == y for name, adversarial in attacked.items()}
+        result = {name: predict_classes(model, adversarial) == y for name, adversarial in attacked.items()}
         result["no gradient"] = _find_missing_gradients(model, x, y)
         for name, p in (("DeepFool ℓ2", 2.0), ("DeepFool ℓ∞", math.inf)):
             result[name] = strength(deepfool(model, x, y, norm=p, steps=deepfool_steps, bounds=bounds), x, p)
@@ -195,7 +195,7 @@ def transfer(
     >>> transfer(source, target, images, labels, fgsm, epsilon=0.1)
     0.5
     """
-    return (predictions(target, attack(source, images, labels, **options)) == labels).double().mean().item()
+    return (predict_classes(target, attack(source, images, labels, **options)) == labels).double().mean().item()
 
 
 def boundary_attack(

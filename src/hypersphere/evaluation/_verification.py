@@ -1,6 +1,5 @@
 """Verification of pairs: accuracy over k folds, EER, AUC and TAR at FAR."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from .. import plots
 from ..data.streams import FOLD, PAIR, Stream
-from ..data.verification_pairs import pairs
+from ..data.verification_pairs import count_pairs, pairs
 from ._all_pairs import AllPairs
-from .figures import Figure, Report, rate_name
+from .figures import Figure, Report, format_rate
 from .intervals import (
     RESAMPLES,
     Curves,
@@ -213,7 +212,7 @@ def rate_figures(
         tars = {far: intervals.of("tar", tar, far) for far, tar in tars.items()}
     figures = [Figure.of("EER", eer, count=pairs), Figure.of("AUC", auc, count=pairs)]
     for far in resolved:
-        threshold, at = threshold_at(far), f"@FAR={rate_name(far)}"
+        threshold, at = threshold_at(far), f"@FAR={format_rate(far)}"
         figures.append(Figure.of(f"TAR{at}", tars[far], count=roc.positives))
         figures.append(Figure(f"threshold{at}", threshold, unit))
         if unit == "cosine":
@@ -327,11 +326,11 @@ class PairIntervals:
         center = float((base * (1 - below))[kind].sum() / base[kind].sum())
         return self._add_interval(independent, rows[:, 0] / rows.sum(1), center)
 
-    @functools.cached_property
+    @cached_property
     def _resampled_curves(self) -> Curves:
         return self.trials.resample(self.identities)
 
-    @functools.cached_property
+    @cached_property
     def _full_curve(self) -> Curves:
         once = torch.ones(1, len(self.trials.scores), device=self.trials.scores.device)
         return self.trials.curve(once, selected=True)
@@ -349,7 +348,7 @@ def resample_pairs(
     labels: Int[Tensor, "n"],
     counted: AllPairs,
     score: Score,
-    sides: QueryGallery,
+    masks: QueryGallery,
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -368,11 +367,9 @@ def resample_pairs(
     base = [torch.ones_like(same.scores), torch.ones_like(high.scores)]
     remaining = counted.roc.negatives - len(high.scores)
     if remaining > 0:
-        sizes = labels.unique(return_counts=True)[1]
-        different = (len(labels) ** 2 - int(sizes.square().sum())) // 2
-        drawn = pairs(labels.cpu(), 0, min(MAX_SAMPLED_PAIRS, different), seed=seed)
-        index = torch.stack([drawn.first, drawn.second], 1).to(labels.device)
-        index = index[sides.are_compared(index[:, 0], index[:, 1])]
+        different = count_pairs(labels)[1]
+        index = pairs(labels.cpu(), 0, min(MAX_SAMPLED_PAIRS, different), seed=seed).index.to(labels.device)
+        index = index[masks.are_compared(index[:, 0], index[:, 1])]
         values = score_pairs(score, score.rows(features), index).round(decimals=12)
         below = values < high.scores[-1]
         index, values = index[below], values[below]

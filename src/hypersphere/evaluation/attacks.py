@@ -100,7 +100,7 @@ def pgd(
         start = random_noise(images, epsilon, bounds=bounds, seed=seed, index=restart + 1)
         x = bim(model, images, labels, epsilon, step, iterations, bounds=bounds, loss=loss, start=start)
         best = torch.where(fooled.view(-1, *[1] * (x.ndim - 1)), best, x)
-        fooled = predictions(model, best) != labels
+        fooled = predict_classes(model, best) != labels
     return best
 
 
@@ -163,7 +163,7 @@ def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: Loss = F.c
 
 
 @torch.no_grad()
-def predictions(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tensor, "n"]:
+def predict_classes(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tensor, "n"]:
     """Return the predicted class of each image in evaluation mode."""
     with evaluation_mode(model):
         return torch.cat([model(part).argmax(1) for part in images.split(batch)])

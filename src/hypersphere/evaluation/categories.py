@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ._all_pairs import all_pairs
 from ._verification import HIGHEST_PAIRS, resample_pairs
-from .figures import Figure, rate_name
+from .figures import Figure, format_rate
 from .intervals import RESAMPLES, Measurement, clustered_mean, wilson
-from .ranking import QueryGallery, Ranking, pair_counts, query_gallery
+from .ranking import QueryGallery, Ranking, count_compared_pairs, make_masks
 from .scoring import CosineScore, Score
 
 
@@ -45,7 +45,7 @@ class CategoryRates:
         """Return FAR and FRR at every common threshold and the rank-1 rate; names start with the category."""
         figures = [Figure(f"{self.name}: images", self.images, "images")]
         for rate in self.far:
-            at = f"at the threshold of FAR={rate_name(rate)}"
+            at = f"at the threshold of FAR={format_rate(rate)}"
             figures.append(Figure.of(f"{self.name}: FAR {at}", self.far[rate], count=self.different))
             figures.append(Figure.of(f"{self.name}: FRR {at}", self.frr[rate], count=self.same))
         if self.rank_1 is not None:
@@ -62,7 +62,7 @@ def category_rates(
     chunk: int = 512,
     *,
     score: Score | None = None,
-    sides: QueryGallery | None = None,
+    masks: QueryGallery | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[CategoryRates, ...]:
@@ -73,18 +73,18 @@ def category_rates(
     """
     result = []
     score = CosineScore() if score is None else score
-    sides = query_gallery(None, None, labels) if sides is None else sides
+    masks = make_masks(None, None, labels) if masks is None else masks
     for name in sorted(set(names)):
         is_member = torch.tensor([other == name for other in names], device=labels.device)
         x, ids = features[is_member], labels[is_member]
-        masks = sides.part(is_member)
-        same, different = pair_counts(masks, ids)
+        own_masks = masks.part(is_member)
+        same, different = count_compared_pairs(own_masks, ids)
         far: dict[float, Measurement] = {}
         frr: dict[float, Measurement] = {}
         if same and different:
             finite = {rate: t for rate, t in thresholds.items() if math.isfinite(t)}
             at = torch.tensor(list(finite.values()), dtype=torch.float64, device=features.device)
-            options: dict[str, Any] = {"score": score, "sides": masks}
+            options: dict[str, Any] = {"score": score, "masks": own_masks}
             counted = all_pairs(x, ids, at=at, worst=1, highest=HIGHEST_PAIRS, chunk=chunk, **options)
             roc, intervals = counted.roc, resample_pairs(x, ids, counted, **options, resamples=resamples, seed=seed)
             for rate, threshold in finite.items():

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .. import plots
 from ..data.streams import RESAMPLE, Stream
-from ..data.verification_pairs import pairs
-from .figures import Figure, Report, rate_name
+from ..data.verification_pairs import count_pairs, pairs
+from .figures import Figure, Report, format_rate
 from .intervals import (
     IDENTITIES,
     TRIALS,
@@ -109,7 +109,7 @@ def paired_difference(
     difference = percentile_interval(values[0] - values[1], rows[:, 0] - rows[:, 1], groups, over=over)
     ahead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)
     wins = ((ahead > 0).double() + (ahead == 0).double() / 2).mean().item()
-    name = {"eer": "EER", "auc": "AUC", "tar": f"TAR@FAR={rate_name(far)}"}[measure]
+    name = {"eer": "EER", "auc": "AUC", "tar": f"TAR@FAR={format_rate(far)}"}[measure]
     return DifferenceReport(name, intervals[0], intervals[1], difference, wins, len(same), len(rows))
 
 
@@ -140,20 +140,17 @@ def compare_embedders(
     labels = check_ids("label", labels, first)
     if len(second) != len(first):
         raise ValueError(f"first and second must be features of the same images, got {len(first)} and {len(second)}")
-    sizes = labels.unique(return_counts=True)[1]
-    same = int((sizes * (sizes - 1) // 2).sum())
-    different = len(labels) * (len(labels) - 1) // 2 - same
+    same, different = count_pairs(labels)
     drawn = pairs(labels.cpu(), min(same, negatives), min(negatives, different), seed=seed)
-    index = torch.stack([drawn.first, drawn.second], 1)
     both = (CosineScore(), CosineScore()) if scores is None else scores
     first_scores, second_scores = (
-        score_pairs(score, score.rows(x.cpu()), index) for score, x in zip(both, (first, second), strict=True)
+        score_pairs(score, score.rows(x.cpu()), drawn.index) for score, x in zip(both, (first, second), strict=True)
     )
     return paired_difference(
         first_scores,
         second_scores,
         drawn.same,
-        identities=labels.cpu()[index],
+        identities=labels.cpu()[drawn.index],
         measure=measure,
         far=far,
         resamples=resamples,

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from .. import plots
 from ._verification import PairIntervals
-from .figures import Figure, Report, rate_name
+from .figures import Figure, Report, format_rate
 from .intervals import Measurement, wilson
-from .ranking import Ranking, ranking
+from .ranking import Ranking, rank_probes
 from .roc import Roc, resolve_rates, roc_curve
 from .thresholds import DEFAULT_FPIRS, choose_threshold
 
@@ -35,7 +35,7 @@ def open_set(
     >>> report.tpir(fpir=0.5)
     1.0000 [0.3424, 1.0000]
     """
-    result = ranking(probes, probe_ids, gallery, gallery_ids, chunk)
+    result = rank_probes(probes, probe_ids, gallery, gallery_ids, chunk)
     if result.mated.all() or not result.mated.any():
         raise ValueError(
             f"probes must include mated probes and strangers, got {int(result.mated.sum())} mated of {len(probes)}; "
@@ -98,8 +98,8 @@ class DetectionReport(Report):
         impostors = len(self.ranking.rank) - mated
         figures = [Figure("mated probes", mated, "probes"), Figure("impostors", impostors, "probes")]
         for fpir in resolve_rates(fpirs, impostors):
-            figures.append(Figure.of(f"TPIR@FPIR={rate_name(fpir)}", self.tpir(fpir), count=mated))
-            figures.append(Figure(f"threshold@FPIR={rate_name(fpir)}", self.threshold(fpir), self.unit))
+            figures.append(Figure.of(f"TPIR@FPIR={format_rate(fpir)}", self.tpir(fpir), count=mated))
+            figures.append(Figure(f"threshold@FPIR={format_rate(fpir)}", self.threshold(fpir), self.unit))
         return figures
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:

@@ -9,10 +9,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from .figures import Figure, Report, rate_name
+from .figures import Figure, Report, format_rate
 from .intervals import Measurement, wilson
-from .ranking import TIE, check_ids, unit
+from .ranking import TIE, check_ids
 from .roc import Roc, StreamedRoc
+from .scoring import CosineScore
 
 MEGAFACE_FARS = (1e-3, 1e-4, 1e-5, 1e-6)  # MegaFace reports a FAR of 1e-6
 
@@ -44,11 +45,9 @@ def distractor_identification(
     (1.0000 [0.6756, 1.0000], 1.0000 [0.5101, 1.0000])
     """
     ids = check_ids("feature", ids, features)
-    sizes = (
-        sorted(sizes)
-        if sizes is not None
-        else sorted({*(10**e for e in range(1, 9) if 10**e < len(distractors)), len(distractors)})
-    )
+    if sizes is None:
+        sizes = [*(10**e for e in range(1, 9) if 10**e < len(distractors)), len(distractors)]
+    sizes = sorted(sizes)
     if not sizes or not 1 <= sizes[0] <= sizes[-1] <= len(distractors):
         raise ValueError(f"sizes must be between 1 and the number of distractors {len(distractors)}, got {sizes}")
     if chunk < 1:
@@ -56,7 +55,8 @@ def distractor_identification(
     probe, mate, column = _list_mates(ids)
     if not len(probe):
         raise ValueError("ids must name some identity at least twice, got every identity once")
-    x = unit(features, "features")
+    cosine = CosineScore()
+    x = cosine.rows(features, "features")
     # One row per probe, padded to equal length, so that all mates of a probe are located in a sorted chunk at once.
     mate_scores = x.new_zeros(len(x), int(column.max()) + 1)
     mate_scores[probe, column] = (x[probe] * x[mate]).sum(1)
@@ -65,7 +65,7 @@ def distractor_identification(
     for size in sizes:
         while seen < size:
             stop = min(seen + chunk, size)
-            scores = (x @ unit(distractors[seen:stop], "distractors").T).sort(dim=1).values
+            scores = cosine.matrix(x, cosine.rows(distractors[seen:stop], "distractors")).sort(dim=1).values
             ahead += (stop - seen) - torch.searchsorted(scores, mate_scores - TIE)
             counted.update(scores.flatten().round(decimals=12))
             seen = stop
@@ -117,7 +117,7 @@ class DistractorReport(Report):
             for k in (1, 10)
         ]
         figures += [
-            Figure.of(f"TAR@FAR={rate_name(far)}", self.tar(far), count=roc.positives)
+            Figure.of(f"TAR@FAR={format_rate(far)}", self.tar(far), count=roc.positives)
             for far in roc.resolve_fars(MEGAFACE_FARS)
         ]
         return [Figure("probe and mate", pairs, "pairs"), Figure("different", roc.negatives, "pairs"), *figures]

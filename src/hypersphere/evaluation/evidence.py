@@ -92,8 +92,8 @@ def choose_samples(
     limit = max(per_class, most // max(len(classes), 1))
     chosen: list[Tensor] = []
     total = 0
-    for place in stream.permutation(len(classes)).tolist():
-        members = order[labels[order] == classes[place]][:limit]
+    for index in stream.permutation(len(classes)).tolist():
+        members = order[labels[order] == classes[index]][:limit]
         if len(chosen) >= 2 and total + len(members) > most:
             break
         chosen.append(members)

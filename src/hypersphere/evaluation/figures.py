@@ -137,15 +137,15 @@ class Report(ABC):
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
-        return table(self.title, self.figures())
+        return format_table(self.title, self.figures())
 
     __repr__ = __str__
 
 
-def table(title: str, figures: list[Figure]) -> str:
+def format_table(title: str, figures: list[Figure]) -> str:
     """Return a title and aligned columns of names, values with units, intervals, and counts.
 
-    >>> print(table("verification", [Figure("same", 30, "pairs"), Figure("EER", 0.0125, "fraction", 0.01, 0.02, 60)]))
+    >>> print(format_table("verification", [Figure("same", 30, "pairs"), Figure("EER", 0.0125, "fraction", 0.01, 0.02, 60)]))
     verification
       same  30 pairs
       EER     1.25 %  [1, 2] %  n=60
@@ -156,10 +156,10 @@ def table(title: str, figures: list[Figure]) -> str:
     return "\n".join([title, *lines])
 
 
-def interval_note(figures: list[Figure]) -> str:
+def describe_intervals(figures: list[Figure]) -> str:
     """Return a sentence that says what the intervals of figures are over; empty without intervals.
 
-    >>> interval_note([Figure("rank-1", 0.5, "fraction", 0.2, 0.8, 10, "identities"), Figure("images", 20)])
+    >>> describe_intervals([Figure("rank-1", 0.5, "fraction", 0.2, 0.8, 10, "identities"), Figure("images", 20)])
     'intervals: 95 %, over identities'
     """
     names: dict[str, list[str]] = {}
@@ -171,10 +171,10 @@ def interval_note(figures: list[Figure]) -> str:
     return "; ".join([f"intervals: 95 %, over {units[0]}", *exceptions]) if units else ""
 
 
-def rate_name(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """Return a rate as it is written in names of figures.
 
-    >>> rate_name(0.001), rate_name(0.005), rate_name(0.1)
+    >>> format_rate(0.001), format_rate(0.005), format_rate(0.1)
     ('1e-3', '5e-3', '1e-1')
     """
     mantissa, exponent = f"{rate:e}".split("e")

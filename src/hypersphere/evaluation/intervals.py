@@ -201,8 +201,8 @@ class SortedTrials:
     def resample(self, identities: "Identities") -> "Curves":
         """Return the rates of resamples of identities at the thresholds of :meth:`select_thresholds`."""
         kept = self.select_thresholds()
-        places = torch.searchsorted(kept, torch.arange(len(self.scores), device=kept.device))
-        hits, others = (identities.sum_weights(self, places, len(kept), same=same).cumsum(1) for same in (True, False))
+        bins = torch.searchsorted(kept, torch.arange(len(self.scores), device=kept.device))
+        hits, others = (identities.sum_weights(self, bins, len(kept), same=same).cumsum(1) for same in (True, False))
         return Curves(hits, others)
 
     def select_thresholds(self) -> Int[Tensor, "points"]:
@@ -244,11 +244,11 @@ class Identities:
         self.resamples, self.seed = resamples, seed
 
     def sum_weights(
-        self, trials: SortedTrials, places: Int[Tensor, "n"], length: int, *, same: bool
+        self, trials: SortedTrials, bins: Int[Tensor, "n"], length: int, *, same: bool
     ) -> Float[Tensor, "r length"]:
-        """Return the sums of the weights of all same (or different) trials at each of ``length`` places, for each resample.
+        """Return the sums of the weights of all same (or different) trials in each of ``length`` bins, for each resample.
 
-        ``places`` is the place of each trial, in the order of ``trials``.
+        ``bins`` is the bin of each trial, in the order of ``trials``.
         """
         rows = (trials.same == same).nonzero().squeeze(1)
         owners = self.owner[trials.order[rows]]
@@ -263,7 +263,7 @@ class Identities:
                     weights *= times[second[part]]
                 if trials.base is not None:
                     weights *= trials.base[rows[part], None]
-                total.index_add_(0, places[rows[part]], weights)
+                total.index_add_(0, bins[rows[part]], weights)
             parts.append(total.T)
         return torch.cat(parts)
 

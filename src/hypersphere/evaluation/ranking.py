@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from ..geometry import normalize
 from .scoring import CosineScore, Score
 
 TIE = 1e-12  # float64 cosines that differ by less are treated as equal
@@ -33,14 +32,13 @@ class Ranking(NamedTuple):
         return self.rank > 0
 
 
-def ranking(
+def rank_probes(
     probes: Float[Tensor, "p d"],
     probe_ids: Shaped[Tensor, "..."],
     gallery: Float[Tensor, "g d"],
     gallery_ids: Shaped[Tensor, "..."],
     chunk: int = 256,
     *,
-    leave_out: bool = False,
     own: Int[Tensor, "p"] | None = None,
     score: Score | None = None,
 ) -> Ranking:
@@ -55,21 +53,16 @@ def ranking(
         gallery_ids: Identities of the gallery.
         chunk: Number of probes compared at a time. Memory holds the gallery in float64 and
             ``chunk·(templates + identities)`` numbers.
-        leave_out: Whether probe i is image i of the gallery and is not compared with itself.
         own: Index of each probe in the gallery, −1 if it is not part of it; a probe is not compared with itself.
         score: Score to compare features with, the cosine by default.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
-    probe_ids, gallery_ids = (
-        check_ids(n, i, f) for n, i, f in (("probe", probe_ids, probes), ("gallery", gallery_ids, gallery))
-    )
+    probe_ids, gallery_ids = check_ids("probe", probe_ids, probes), check_ids("gallery", gallery_ids, gallery)
     identities, owner = gallery_ids.unique(return_inverse=True)
     mate = torch.searchsorted(identities, probe_ids).clamp_max(len(identities) - 1)
     known = identities[mate] == probe_ids
     score = CosineScore() if score is None else score
-    if leave_out:
-        own = torch.arange(len(probes), device=gallery.device)
     templates = score.rows(gallery, "gallery")
     index, parts = torch.arange(len(gallery), device=gallery.device), []
     for start in range(0, len(probes), chunk):
@@ -95,13 +88,6 @@ def ranking(
         images.masked_fill(~mated, 0),
         identities[first],
     )
-
-
-def unit(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
-    """Return directions in float64; raise a ``ValueError`` that names the argument for NaN and infinity."""
-    if not features.isfinite().all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
-    return normalize(features.detach().double())
 
 
 def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
@@ -132,10 +118,10 @@ class QueryGallery(NamedTuple):
         return QueryGallery(self.queries[mask], self.gallery[mask])
 
 
-def query_gallery(
+def make_masks(
     queries: Bool[Tensor, "n"] | None, gallery: Bool[Tensor, "n"] | None, labels: Int[Tensor, "n"]
 ) -> QueryGallery:
-    """Return both masks, by default of all images; raise ``ValueError`` if they do not match the images."""
+    """Return masks of queries and gallery, by default all images; raise ``ValueError`` if they do not match the images."""
     if (queries is None) != (gallery is None):
         raise ValueError("queries and gallery must be given together or not at all")
     for name, mask in (("queries", queries), ("gallery", gallery)):
@@ -148,14 +134,15 @@ def query_gallery(
     return QueryGallery(*(everything if mask is None else mask.to(labels.device) for mask in (queries, gallery)))
 
 
-def pair_counts(sides: QueryGallery, labels: Int[Tensor, "n"]) -> tuple[int, int]:
+def count_compared_pairs(masks: QueryGallery, labels: Int[Tensor, "n"]) -> tuple[int, int]:
     """Return the numbers of same pairs and of different pairs that are compared."""
     names, owner = labels.unique(return_inverse=True)
-    kinds = (sides.queries & sides.gallery, sides.queries & ~sides.gallery, sides.gallery & ~sides.queries)
-    both, query, stored = (torch.bincount(owner[mask], minlength=len(names)) for mask in kinds)
-    same = int(_count_pairs(both, query, stored).sum())
-    return same, int(_count_pairs(both.sum(), query.sum(), stored.sum())) - same
+    kinds = (masks.queries & masks.gallery, masks.queries & ~masks.gallery, masks.gallery & ~masks.queries)
+    both, query, gallery = (torch.bincount(owner[mask], minlength=len(names)) for mask in kinds)
+    same = int(_count_pairs(both, query, gallery).sum())
+    return same, int(_count_pairs(both.sum(), query.sum(), gallery.sum())) - same
 
 
-def _count_pairs(both: Tensor, query: Tensor, stored: Tensor) -> Tensor:
-    return query * stored + both * (query + stored) + both * (both - 1) // 2
+def _count_pairs(both: Tensor, query: Tensor, gallery: Tensor) -> Tensor:
+    """Return the number of compared pairs among images that are both query and gallery, only query, or only gallery."""
+    return query * gallery + both * (query + gallery) + both * (both - 1) // 2

@@ -203,10 +203,10 @@ def _fit_logistic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Logist
 
 def _fit_isotonic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> IsotonicCalibration:
     """Pool adjacent violators: merge equal scores, then neighboring blocks with decreasing means."""
-    values, place = scores.unique(return_inverse=True)
+    values, index = scores.unique(return_inverse=True)
     weight = _compute_weights(same)
-    total = values.new_zeros(len(values)).index_add_(0, place, weight)
-    positive = values.new_zeros(len(values)).index_add_(0, place, weight * same)
+    total = values.new_zeros(len(values)).index_add_(0, index, weight)
+    positive = values.new_zeros(len(values)).index_add_(0, index, weight * same)
     blocks: list[tuple[float, float, int]] = []  # sum of targets, weight, number of scores
     for block in zip(positive.tolist(), total.tolist(), [1] * len(values), strict=True):
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:

@@ -1,4 +1,4 @@
-"""Scores of two features: the cosine, and scores that also use norms or a cohort of strangers."""
+"""Scores of pairs of features: the cosine, and scores that also use norms or a cohort of strangers."""
 
 from abc import ABC, abstractmethod
 
@@ -11,10 +11,10 @@ from .concentration import log_normalizer
 
 
 class Score(ABC):
-    """A comparison of features, higher for the same identity.
+    """A score of pairs of features, higher for the same identity.
 
-    Each feature is turned once into a row of numbers that holds all a comparison needs of it; rows are then compared
-    as often as wanted. :func:`open_set_report`, :func:`retrieval` and galleries take any of them.
+    :meth:`rows` computes once per feature everything that comparisons need. :meth:`matrix` then compares rows with each
+    other. :func:`open_set_report`, :func:`retrieval` and galleries accept any score.
 
     >>> class Nearness(Score):
     ...     def rows(self, features, name="features"):
@@ -26,20 +26,20 @@ class Score(ABC):
     """
 
     unit: str = "score"
-    """What thresholds are measured in; ``"cosine"`` if scores are cosines."""
+    """Unit of scores and thresholds; ``"cosine"`` if scores are cosines."""
 
     @abstractmethod
     def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n k"]:
-        """Return what is kept of each feature, in float64; NaN and infinity are refused by ``name``."""
+        """Return one row per feature, in float64; raise a ``ValueError`` that contains ``name`` for NaN and infinity."""
 
     @abstractmethod
     def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-        """Return the score of every one of the first rows with every one of the second."""
+        """Return the scores of all pairs of a row of ``first`` and a row of ``second``."""
 
     def score_pairs(
         self, first: Float[Tensor, "n k"], second: Float[Tensor, "n k"], chunk: int = 256
     ) -> Float[Tensor, "n"]:
-        """Return the scores of row i with row i."""
+        """Return the scores of row i of ``first`` with row i of ``second``."""
         parts = zip(first.split(chunk), second.split(chunk), strict=True)
         return torch.cat([first.new_empty(0), *(self.matrix(a, b).diagonal() for a, b in parts)])
 
@@ -58,12 +58,12 @@ class Score(ABC):
         return rows, 0.0
 
     def __call__(self, first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
-        """Return the score of every one of the first features with every one of the second, in float64."""
+        """Return the scores of all pairs of a feature of ``first`` and a feature of ``second``, in float64."""
         return self.matrix(self.rows(first, "first"), self.rows(second, "second"))
 
 
 class CosineScore(Score):
-    """cos θ.
+    """The cosine of the angle between two features.
 
     >>> CosineScore()(torch.eye(2), torch.tensor([[1.0, 0.0]])).tolist()
     [[1.0], [0.0]]
@@ -73,7 +73,7 @@ class CosineScore(Score):
 
     def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n d"]:
         """Return the directions."""
-        return normalize(_finite(features, name))
+        return normalize(_check_finite(features, name))
 
     def matrix(self, first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         """Return inner products of directions."""
@@ -98,11 +98,11 @@ class CosineScore(Score):
 
 
 class QMagFace(Score):
-    """cos θ + min(0, β·cos θ − α)·min(‖x₁‖, ‖x₂‖): the length of a feature is the quality of its image.
+    """cos θ + min(0, β·cos θ − α)·min(‖x₁‖, ‖x₂‖), where the length of a feature is the quality of its image.
 
-    The score of a pair falls the more, the better the worse of its two images is, unless the cosine is high: a low
-    cosine between two good images says more than one between a good and a bad image. The defaults are those published
-    for MagFace features, whose lengths lie in 10 … 110; α and β are properties of a network and should be fitted to it.
+    A low cosine between two good images is stronger evidence of two identities than a low cosine between a good and a bad
+    image. Therefore low cosines are reduced, in proportion to the lower of the two qualities. The defaults were published for
+    MagFace features, whose lengths lie in 10 … 110. For another network, fit α and β to its features.
 
     Args:
         alpha: α > 0.
@@ -121,26 +121,26 @@ class QMagFace(Score):
 
     def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n k"]:
         """Return directions and lengths."""
-        x = _finite(features, name)
+        x = _check_finite(features, name)
         return torch.cat([normalize(x), norm(x, keepdim=True)], 1)
 
     def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-        """Return the scores of every two."""
+        """Return the scores of all pairs."""
         cos = first[:, :-1] @ second[:, :-1].T
         return cos + (self.beta * cos - self.alpha).clamp_max(0) * torch.minimum(first[:, -1:], second[:, -1])
 
 
 class ASNorm(Score):
-    """½·((s − μ₁)/σ₁ + (s − μ₂)/σ₂): adaptive symmetric normalization of a score against a cohort of strangers.
+    """½·((s − μ₁)/σ₁ + (s − μ₂)/σ₂): adaptive symmetric normalization of a score by a cohort of strangers.
 
-    μ and σ of a feature are the mean and the deviation (n − 1) of its ``top`` highest scores in the cohort, so that a
-    feature which resembles everyone must resemble its mate the more. The cohort's people must be neither trained on nor
-    evaluated.
+    μ and σ of a feature are the mean and the standard deviation (n − 1) of its ``top`` highest scores in the cohort. A feature
+    that resembles many strangers needs a higher score s for the same result. The people of the cohort must be neither training
+    nor evaluation identities.
 
     Args:
         cohort: Features ``(c, d)`` of strangers, at least two.
-        top: How many of the highest scores count; all of a smaller cohort.
-        score: What is normalized, the cosine by default.
+        top: Number of the highest scores to use; all scores of a smaller cohort.
+        score: Score to normalize, the cosine by default.
 
     >>> score = ASNorm(torch.eye(3), top=2)
     >>> score(torch.tensor([[1.0, 0.2, 0.1]]), torch.tensor([[1.0, 0.1, 0.2]])).round(decimals=2).tolist()
@@ -160,21 +160,21 @@ class ASNorm(Score):
         highest = torch.cat([self.score.matrix(part, cohort).topk(self.top, 1).values for part in rows.split(chunk)])
         deviation = highest.std(1, keepdim=True)
         if not (deviation > 0).all():
-            raise ValueError(f"{name} must not score the same with all of the cohort, whose deviation would be 0")
+            raise ValueError(f"{name} must have different scores with the cohort, got a standard deviation of 0")
         return torch.cat([rows, highest.mean(1, keepdim=True), deviation], 1)
 
     def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-        """Return the scores of every two."""
+        """Return the scores of all pairs."""
         s = self.score.matrix(first[:, :-2], second[:, :-2])
         return ((s - first[:, -2:-1]) / first[:, -1:] + (s - second[:, -2]) / second[:, -1]) / 2
 
 
 class MutualLikelihood(Score):
-    """log ∫ vMF(z; x̂₁, κ₁)·vMF(z; x̂₂, κ₂) dz with κ = ``scale``·‖x‖: each feature is a belief about a direction.
+    """log ∫ vMF(z; x̂₁, κ₁)·vMF(z; x̂₂, κ₂) dz with κ = ``scale``·‖x‖, relative to the uniform distribution.
 
-    A von Mises–Fisher distribution around x̂ is the more concentrated, the larger κ is. With C_d its normalizer the
-    integral is C_d(κ₁)·C_d(κ₂)/C_d(‖κ₁x̂₁ + κ₂x̂₂‖), so an uncertain image moves no score far from 0 evidence.
-    The score is relative to the uniform distribution: 0 where one of both says nothing (κ = 0).
+    Each feature represents a von Mises–Fisher distribution of directions around x̂ with the concentration κ. With its
+    normalizer C_d, the integral is C_d(κ₁)·C_d(κ₂)/C_d(‖κ₁x̂₁ + κ₂x̂₂‖). The score of an uncertain image (a small κ) is near 0,
+    and it is 0 for κ = 0.
 
     >>> score = MutualLikelihood()
     >>> sure, unsure = torch.tensor([[20.0, 0.0, 0.0]]), torch.tensor([[0.0, 0.1, 0.0]])
@@ -191,12 +191,12 @@ class MutualLikelihood(Score):
 
     def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n k"]:
         """Return κ·x̂, κ and log C_d(κ) − log C_d(0)."""
-        x = self.scale * _finite(features, name)
+        x = self.scale * _check_finite(features, name)
         kappa, zero = norm(x, keepdim=True), x.new_zeros(1)
         return torch.cat([x, kappa, log_normalizer(kappa, x.shape[1]) - log_normalizer(zero, x.shape[1])], 1)
 
     def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-        """Return the scores of every two."""
+        """Return the scores of all pairs."""
         dim = first.shape[1] - 2
         squares = first[:, dim : dim + 1].square() + second[:, dim].square() + 2 * first[:, :dim] @ second[:, :dim].T
         both = log_normalizer(squares.clamp_min(0).sqrt(), dim) - log_normalizer(first.new_zeros(1), dim)
@@ -206,12 +206,12 @@ class MutualLikelihood(Score):
 def score_pairs(
     score: Score, rows: Float[Tensor, "n k"], index: Int[Tensor, "pairs 2"], chunk: int = 4096
 ) -> Float[Tensor, "pairs"]:
-    """Return the scores of pairs of ``rows``, which :meth:`Score.rows` made, ``chunk`` pairs gathered at a time."""
+    """Return the scores of pairs of ``rows`` from :meth:`Score.rows`, computed for ``chunk`` pairs at a time."""
     parts = (part.to(rows.device) for part in index.split(chunk))
     return torch.cat([rows.new_empty(0), *(score.score_pairs(rows[part[:, 0]], rows[part[:, 1]]) for part in parts)])
 
 
-def _finite(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
+def _check_finite(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
     if not features.isfinite().all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
     return features.detach().double()

@@ -180,7 +180,7 @@ def _choose_over_people(
         raise ValueError(f"fpir must be between 0 and 1, got {rate!r}")
     if not 0.5 <= confidence < 1:
         raise ValueError(f"confidence must be in [0.5, 1), got {confidence!r}")
-    _, place, sizes = people.unique(return_inverse=True, return_counts=True)
+    _, person, sizes = people.unique(return_inverse=True, return_counts=True)
     count = len(sizes)
     needed = math.ceil(math.log1p(-confidence) / math.log1p(-rate) - ROUNDING)
     if count < needed:
@@ -189,13 +189,13 @@ def _choose_over_people(
             f"{confidence:.0%}, got {count} people"
         )
     ordered, order = scores.sort(descending=True)
-    place, size = place[order], sizes[place[order]].double()
+    person, size = person[order], sizes[person[order]].double()
     # When the j-th of m pictures of a person (from 0) is accepted, the share s grows from j/m to (j + 1)/m. The cumulative
     # sums of the increments of s and s², in the order of the scores, are Σ s and Σ s² over people at every threshold.
-    by_person = place.argsort(stable=True)
+    by_person = person.argsort(stable=True)
     starts = sizes.cumsum(0) - sizes
-    j = torch.empty_like(place)
-    j[by_person] = torch.arange(len(place), device=place.device) - starts[place[by_person]]
+    j = torch.empty_like(person)
+    j[by_person] = torch.arange(len(person), device=person.device) - starts[person[by_person]]
     mean = (1 / size).cumsum(0) / count
     # The bound is above the mean, so thresholds with a higher mean can be skipped.
     length = int((mean <= rate).sum()) + 1

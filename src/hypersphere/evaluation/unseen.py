@@ -8,13 +8,13 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..data.streams import TEMPLATE, Stream
-from ..data.verification_pairs import pairs
+from ..data.verification_pairs import count_pairs, pairs
 from ._few_shot import FewShotReport, few_shot
 from ._identification import IdentificationReport, split_one_per_class
 from ._verification import VerificationReport, verification
 from .features import pair_scores
 from .figures import Figure, Report
-from .ranking import check_ids, ranking
+from .ranking import check_ids, rank_probes
 
 
 def unseen_classes(
@@ -44,18 +44,16 @@ def unseen_classes(
     labels = check_ids("label", labels, features)
     if min(negatives, templates) < 1:
         raise ValueError(f"negatives and templates must be integers ≥ 1, got {negatives} and {templates}")
-    sizes = labels.unique(return_counts=True)[1]
-    same = int((sizes * (sizes - 1) // 2).sum())
-    different = len(labels) * (len(labels) - 1) // 2 - same
+    same, different = count_pairs(labels)
     drawn = pairs(labels.cpu(), same, min(negatives, different), seed=seed)
-    scores = pair_scores(features, torch.stack([drawn.first, drawn.second], 1).to(features.device))
-    ranks = []
+    scores = pair_scores(features, drawn.index.to(features.device))
+    classes, ranks = len(labels.unique()), []
     for i in range(templates):
         gallery, probes = split_one_per_class(labels, Stream(seed, TEMPLATE, i))
-        ranks.append(ranking(features[probes], labels[probes], features[gallery], labels[gallery]).rank)
+        ranks.append(rank_probes(features[probes], labels[probes], features[gallery], labels[gallery]).rank)
     return UnseenReport(
         verification(scores, drawn.same.to(features.device), seed=seed),
-        IdentificationReport(torch.cat(ranks), len(sizes), torch.cat(ranks), len(sizes)),
+        IdentificationReport(torch.cat(ranks), classes, torch.cat(ranks), classes),
         few_shot(features, labels, ways, shots, queries, episodes=episodes, seed=seed),
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.pair_list import PairList, read_pair_list
 from ..data.sources import Source, open_source
 from ..evaluation import DEFAULT_FARS, ASNorm, CosineScore, DifferenceReport, Score, paired_difference
-from ..evaluation.figures import rate_name
+from ..evaluation.figures import format_rate
 from ..evaluation.scoring import score_pairs
 from ._pair_report import pair_report
 from .embedder import Embedder
@@ -76,7 +76,7 @@ def evaluate_pairs(
     negatives = report.verification.roc.negatives
     resolved = report.verification.roc.resolve_fars(fars)
     notes = tuple(
-        f"FAR {rate_name(far)} is not resolved by {negatives} different pairs" for far in fars if far not in resolved
+        f"FAR {format_rate(far)} is not resolved by {negatives} different pairs" for far in fars if far not in resolved
     )
     names = tuple(record.name for record in listed.source.records)
     dataset, source = listed.source.dataset(embedder.preprocessing), listed.source

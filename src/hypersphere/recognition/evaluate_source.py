@@ -27,7 +27,7 @@ from ..evaluation import (
     templates,
 )
 from ..evaluation import rerank as rerank_features
-from ..evaluation.figures import rate_name
+from ..evaluation.figures import format_rate
 from ..geometry import norm
 from .baselines import MAX_PICTURES, first_identities, measure_baselines
 from .embedder import Embedder
@@ -336,7 +336,7 @@ def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float])
     """Return a sentence for each rate that the data does not resolve."""
     negatives = report.pairs.roc.negatives
     notes = [
-        f"FAR {rate_name(far)} is not resolved by {negatives} different pairs"
+        f"FAR {format_rate(far)} is not resolved by {negatives} different pairs"
         for far in fars
         if far not in report.pairs.roc.resolve_fars([far])
     ]
@@ -344,4 +344,4 @@ def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float])
         return [*notes, "no rate of strangers: too few identities have several images"]
     strangers = int((~report.detection.ranking.mated).sum())
     unresolved = [fpir for fpir in fpirs if fpir * strangers < 1 - 1e-9]
-    return [*notes, *(f"FPIR {rate_name(fpir)} is not resolved by {strangers} strangers" for fpir in unresolved)]
+    return [*notes, *(f"FPIR {format_rate(fpir)} is not resolved by {strangers} strangers" for fpir in unresolved)]

@@ -21,7 +21,7 @@ from ..evaluation import (
     format_baselines,
     summarize_baselines,
 )
-from ..evaluation.figures import Figure, Report, interval_note, rate_name, table
+from ..evaluation.figures import Figure, Report, describe_intervals, format_rate, format_table
 from ._pair_report import PairReport
 
 
@@ -137,8 +137,8 @@ class Evaluation(Report):
         figures = [figure for figure in self.report.figures() if not (grouped and ": " in figure.name)]
         lines = [
             summarize_baselines(self.baselines, "the embedder"),
-            table(self.title, figures),
-            interval_note(figures),
+            format_table(self.title, figures),
+            describe_intervals(figures),
         ]
         lines += format_baselines(self.baselines)
         lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
@@ -185,7 +185,7 @@ def side_by_side(categories: Sequence[CategoryRates]) -> list[str]:
     rates = list(dict.fromkeys(rate for category in categories for rate in category.far))
     header = ["category", "images"]
     for rate in rates:
-        header += [f"FAR at {rate_name(rate)}", f"FRR at {rate_name(rate)}"]
+        header += [f"FAR at {format_rate(rate)}", f"FRR at {format_rate(rate)}"]
     rows = [[*header, "rank-1"]]
     for category in categories:
         cells = [_percent(found.get(rate)) for rate in rates for found in (category.far, category.frr)]
