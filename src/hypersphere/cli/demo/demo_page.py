@@ -11,8 +11,8 @@ import torch
 from ..._extras import require
 from ...recognition import Calibration
 from ...report import Commands, Grid, Note, Page, Pictures, Section, Sheet, Tile, read_runs, save
-from ...report.pages import MAX_PICTURE_BYTES, run_page
-from ...report.pictures_sheet import sheet_of
+from ...report.pages import MAX_PICTURE_BYTES, make_run_page
+from ...report.pictures_sheet import make_sheet
 from ...training import Run
 from .four_heads import COLUMNS, HeadResult
 from .letter_gallery import ENROLLED, FIT, FPIR, STRANGERS, Answers, Probe
@@ -40,11 +40,11 @@ def write_demo_page(
         calibration: The threshold of the gallery.
         heads: The comparison of four heads.
     """
-    page = run_page(read_runs([run.folder]), [os.fspath(run.folder)])
+    page = make_run_page(read_runs([run.folder]), [os.fspath(run.folder)])
     shown = [probe for script in (ENROLLED, STRANGERS) for probe in _choose_examples(script, probes)]
     image = require("PIL.Image")
     pictures = torch.from_numpy(np.stack([np.array(image.open(probe.file)) for probe in shown]))[..., None]
-    sheet = sheet_of(pictures, MAX_PICTURE_BYTES // 4)
+    sheet = make_sheet(pictures, MAX_PICTURE_BYTES // 4)
     sheets: dict[str, Sheet] = {**page.sheets, **({SHEET: sheet} if sheet is not None else {})}
     first, *rest = page.sections
     gallery = _describe_gallery(path.parent, answers, shown if sheet is not None else [], calibration)
