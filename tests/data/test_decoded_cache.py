@@ -22,7 +22,7 @@ from hypersphere.data import (
     cache_decoded,
     open_source,
 )
-from hypersphere.data.decoded_cache import cache_folder, write_cache
+from hypersphere.data.decoded_cache import get_cache_folder, write_cache
 
 from .files import encoded, random, write
 
@@ -155,7 +155,7 @@ def test_blocks_must_fit_the_shape(tmp_path):
 
 def test_the_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HYPERSPHERE_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
+    assert get_cache_folder() == tmp_path
     monkeypatch.delenv("HYPERSPHERE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert cache_folder() == tmp_path / "x" / "hypersphere" / "decoded"
+    assert get_cache_folder() == tmp_path / "x" / "hypersphere" / "decoded"

@@ -42,7 +42,7 @@ def test_one_folder_is_the_training_part(tmp_path, monkeypatch):
     assert len(PictureFolder("people", size=8)) == 4
     with pytest.raises(MissingDataError, match=r"people has no test part: put pictures into .* samples.validation=0.1"):
         PictureFolder("people", False)
-    with pytest.raises(MissingDataError, match="there is no folder nobody: looked in nobody, "):
+    with pytest.raises(MissingDataError, match="there is no folder nobody: searched nobody, "):
         PictureFolder("nobody")
 
 
@@ -51,7 +51,7 @@ def test_refuses_parts_of_other_classes_and_a_center_that_is_too_large(tmp_path)
     draw(tmp_path / "test", ["cat", "cow"])
     with pytest.raises(ValueError, match=r"test must hold the classes of .*train, got 2 and 2"):
         PictureFolder(tmp_path, False)
-    with pytest.raises(ValueError, match="center must lie in 1 … 8 or be none, got 9"):
+    with pytest.raises(ValueError, match="center must lie in 1 … 8 or be None, got 9"):
         PictureFolder(tmp_path, size=8, center=9)
 
 

@@ -56,4 +56,4 @@ def test_a_dataset_folder_that_is_a_link_out_is_refused(tmp_path):
 def test_the_root_itself_may_be_a_link(tmp_path):
     write(tmp_path / "true" / "mnist", {"train-images-idx3-ubyte": b""})
     (tmp_path / "root").symlink_to(tmp_path / "true")
-    assert find_folder("mnist", tmp_path / "root").file("train-images-idx3-ubyte").read_bytes() == b""
+    assert find_folder("mnist", tmp_path / "root").get_file("train-images-idx3-ubyte").read_bytes() == b""

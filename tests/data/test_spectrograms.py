@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hypersphere.data import mel_filters, mel_spectrogram
-from hypersphere.data.spectrograms import FLOOR, short_time_power
+from hypersphere.data.spectrograms import MIN_POWER, short_time_power
 from tests.data.voices import voice
 
 
@@ -67,7 +67,7 @@ def test_mel_spectrogram(fft, window, hop, scale, logarithm, center):
     samples = voice(2, seconds=0.6).astype(np.float64)
     expected = reference_filters(16000, fft, 32, 20, 7600, scale) @ reference_power(samples, fft, window, hop)
     if logarithm:
-        expected = np.log(np.maximum(expected, FLOOR))
+        expected = np.log(np.maximum(expected, MIN_POWER))
     if center:
         expected = expected - expected.mean(1, keepdims=True)
     options = {"fft": fft, "window": window, "hop": hop, "bands": 32, "low": 20.0, "high": 7600.0, "scale": scale}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..files import load_tree, save_tree
 from .archive import list_files
-from .decoded_cache import cache_folder
+from .decoded_cache import get_cache_folder
 from .roots import Folder
 
 MIN_PICTURES_TO_CACHE = 5_000  # fewer pictures are decoded in a second or two
@@ -41,9 +41,9 @@ def read_archived_pictures(
 ) -> ArchivedPictures:
     """Decode every picture of an archive or folder whose name matches ``pattern``, and read the files in ``texts``.
 
-    If there are at least 5,000 pictures, they are cached in :func:`cache_folder`. The name of the cache file is a digest of ``setting``,
-    ``pattern``, and the path, size and modification time of the source, so a changed source is decoded again. A cache file
-    with a wrong checksum is replaced. If the folder is not writable, a warning is issued and nothing is cached.
+    If there are at least 5,000 pictures, they are cached in :func:`get_cache_folder`. The name of the cache file is a digest
+    of ``setting``, ``pattern``, and the path, size and modification time of the source, so a changed source is decoded again.
+    A cache file with a wrong checksum is replaced. If the folder is not writable, a warning is issued and nothing is cached.
 
     Args:
         folder: The dataset's folder, for error messages.
@@ -57,7 +57,7 @@ def read_archived_pictures(
     Raises:
         CorruptDataError: If there is no picture, a picture is damaged, or the pictures differ in size.
     """
-    cache_file = cache_folder() / f"{_digest(source, pattern, setting)}.safetensors"
+    cache_file = get_cache_folder() / f"{_compute_digest(source, pattern, setting)}.safetensors"
     if cache_file.exists():
         try:
             tree = load_tree(cache_file)
@@ -106,7 +106,7 @@ def _decode_members(
     return pictures, text_files
 
 
-def _digest(source: Path, pattern: re.Pattern[str], setting: object) -> str:
+def _compute_digest(source: Path, pattern: re.Pattern[str], setting: object) -> str:
     files = [source / name for name in list_files(source)] if source.is_dir() else [source]
     stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps([pattern.pattern, setting, stamps]).encode()).hexdigest()

@@ -14,11 +14,10 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
 from .preprocessing import Preprocessing, Region
-from .recordings import Recording, decode_recording, read_recording
+from .recordings import MAX_SILENT_PEAK, Recording, decode_recording, read_recording
 from .spectrograms import mel_spectrogram
 from .voice_activity import trim_silence
 
-SILENCE = 1e-4  # a recording with a lower peak is silent; −80 dB
 MAX_INPUT_SAMPLES = 1 << 24  # per window; bounds the memory that a preprocessing read from a file can allocate
 MAX_WINDOWS = 10_000  # per recording
 THUMBNAIL_WIDTH = 160  # pixels
@@ -129,7 +128,7 @@ class AudioPreprocessing(Preprocessing):
             if len(box) != 2:
                 raise ValueError(f"{name}the part of a recording must be (start, end) in seconds, got {box!r}")
             recording = recording.cut(*box)
-        if float(np.abs(recording.samples).max()) < SILENCE:
+        if float(np.abs(recording.samples).max()) < MAX_SILENT_PEAK:
             raise ValueError(f"{name}the recording is silent ({recording.seconds:.2f} s)")
         samples = recording.resample(self.rate)
         if self.level is not None:
@@ -238,9 +237,7 @@ def _to_float(samples: np.ndarray) -> Float32[np.ndarray, "..."]:
     if samples.dtype.kind == "f":
         return samples.astype(np.float32)
     limits = np.iinfo(samples.dtype)
-    middle = (
-        (limits.max + 1) // 2 if samples.dtype.kind == "u" else 0
-    )  # unsigned formats encode silence as the middle of their range
+    middle = (limits.max + 1) // 2 if samples.dtype.kind == "u" else 0  # silence in unsigned formats
     return ((samples.astype(np.float64) - middle) / (limits.max + 1 - middle)).astype(np.float32)
 
 

@@ -185,34 +185,6 @@ class RotateJitter(Augmentation):
         return rotated + noise.clamp(-self.clip, self.clip).reshape(batch.shape).to(batch)
 
 
-def restore_dtype(values: Tensor, batch: Tensor) -> Tensor:
-    """Convert values to the dtype of ``batch``. For integer types, round and clamp them to the range of the type."""
-    if batch.is_floating_point():
-        return values.to(batch.dtype)
-    limits = torch.iinfo(batch.dtype)
-    return values.round().clamp(limits.min, limits.max).to(batch.dtype)
-
-
-def to_floating_point(batch: Tensor) -> Tensor:
-    """Convert a batch to float32, or keep its precision if it is higher."""
-    return batch.to(torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32)
-
-
-def check_range(name: str, values: tuple[float, float], low: float, high: float) -> tuple[float, float]:
-    """Return ``values`` if low ≤ first ≤ second ≤ high; raise a ``ValueError`` otherwise."""
-    if len(values) != 2 or not low <= values[0] <= values[1] <= high:
-        raise ValueError(f"{name} must be two numbers in ascending order within {low:g} … {high:g}, got {values}")
-    return values[0], values[1]
-
-
-def _compute_crop_lines(u: Tensor, max_offset: int, length: int, mirrored: Tensor | None) -> Tensor:
-    """Return the row (or column) indices of each crop, reversed for mirrored samples."""
-    lines = torch.arange(length)
-    if mirrored is not None:
-        lines = torch.where(mirrored[:, None], length - 1 - lines, lines)
-    return (u * (max_offset + 1)).long()[:, None] + lines
-
-
 class Affine(Augmentation):
     r"""Random affine map x ↦ R(θ)·[[1, k], [0, 1]]·diag(s₁, s₂)·x + t, in pixels from the center of the image.
 
@@ -266,3 +238,31 @@ class Affine(Augmentation):
     def _compute_displacement(self, v: Float[Tensor, "b more"], h: int, w: int) -> Float[Tensor, "#b h w 2"]:
         """Return the extra displacement of each pixel in pixels: zero; :class:`Elastic` overrides it."""
         return torch.zeros(1, h, w, 2, dtype=v.dtype)
+
+
+def restore_dtype(values: Tensor, batch: Tensor) -> Tensor:
+    """Convert values to the dtype of ``batch``. For integer types, round and clamp them to the range of the type."""
+    if batch.is_floating_point():
+        return values.to(batch.dtype)
+    limits = torch.iinfo(batch.dtype)
+    return values.round().clamp(limits.min, limits.max).to(batch.dtype)
+
+
+def to_floating_point(batch: Tensor) -> Tensor:
+    """Convert a batch to float32, or keep its precision if it is higher."""
+    return batch.to(torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32)
+
+
+def check_range(name: str, values: tuple[float, float], low: float, high: float) -> tuple[float, float]:
+    """Return ``values`` if low ≤ first ≤ second ≤ high; raise a ``ValueError`` otherwise."""
+    if len(values) != 2 or not low <= values[0] <= values[1] <= high:
+        raise ValueError(f"{name} must be two numbers in ascending order within {low:g} … {high:g}, got {values}")
+    return values[0], values[1]
+
+
+def _compute_crop_lines(u: Tensor, max_offset: int, length: int, mirrored: Tensor | None) -> Tensor:
+    """Return the row (or column) indices of each crop, reversed for mirrored samples."""
+    lines = torch.arange(length)
+    if mirrored is not None:
+        lines = torch.where(mirrored[:, None], length - 1 - lines, lines)
+    return (u * (max_offset + 1)).long()[:, None] + lines

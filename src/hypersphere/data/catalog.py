@@ -43,7 +43,7 @@ class Entry:
         title: Its content in a few words.
         licence: Its license.
         folders: Its possible folders below a data root; downloads go into the first.
-        marks: Files and folders that identify it; a folder belongs to the dataset if it contains at least one of them.
+        marks: Files and folders that identify the dataset: a folder belongs to it if it contains at least one of them.
         sources: Download sources in order of preference, each with all parts of the dataset.
         note: How to get it without a download.
     """

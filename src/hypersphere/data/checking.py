@@ -4,6 +4,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -157,13 +159,13 @@ class CheckReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return all findings as JSON values."""
-        least, median, most = self.per_identity
+        least, middle, most = self.per_identity
         return {
             "format": FORMAT,
             "source": self.source,
             "images": self.images,
             "identities": self.identities,
-            "images_per_identity": {"least": least, "median": median, "most": most},
+            "images_per_identity": {"least": least, "median": middle, "most": most},
             "identities_with_one_image": list(self.singles),
             "unreadable": self.unreadable,
             "medium": self.noun,
@@ -181,8 +183,8 @@ class CheckReport:
     def __str__(self) -> str:
         noun = {"picture": "image"}.get(self.noun, self.noun)
         nouns = f"{noun}s"
-        least, median, most = self.per_identity
-        each = f"{least} {nouns} each" if least == most else f"{least} to {most} {nouns} each, {median:g} at the median"
+        least, middle, most = self.per_identity
+        each = f"{least} {nouns} each" if least == most else f"{least} to {most} {nouns} each, {middle:g} at the median"
         lines = [
             self.source,
             f"  {self.images} {nouns} of {self.identities} identities: {each}",
@@ -192,12 +194,7 @@ class CheckReport:
             parts = (f"{name} {n} {nouns} of {k} identities" for name, (n, k) in self.splits.items())
             lines.append(f"  splits: {'; '.join(parts)}")
         findings = (
-            (
-                f"{noun} cannot",
-                f"{nouns} cannot",
-                "be read",
-                [_format_reason(*f) for f in self.unreadable.items()],
-            ),
+            (f"{noun} cannot", f"{nouns} cannot", "be read", list(starmap(_format_reason, self.unreadable.items()))),
             *((f"{noun} is", f"{nouns} are", kind, names) for kind, names in self.suspicious.items()),
             ("identity has", "identities have", f"one {noun} only", self.singles),
             ("group", "groups", f"of equal {nouns}", self.duplicates),
@@ -283,7 +280,7 @@ def _build_report(source: Source, findings: _Findings, digests: Mapping[int, byt
             by_split.setdefault(record.split, []).append(record.label)
     splits_per_label = Counter(label for labels in by_split.values() for label in set(labels))
 
-    def twins(groups: Sequence[Sequence[int]]) -> tuple[Twins, ...]:
+    def make_twins(groups: Sequence[Sequence[int]]) -> tuple[Twins, ...]:
         return tuple(_build_twins([records[i] for i in group]) for group in groups)
 
     inspections = [finding.inspection for finding in findings.readable]
@@ -292,7 +289,7 @@ def _build_report(source: Source, findings: _Findings, digests: Mapping[int, byt
     groups = [[hashed[i] for i in group] for group in group_similar(hashes)] if hashes else []
     contents = [(_get_key(one), digests.get(i)) for i, one in zip(findings.positions, inspections, strict=True)]
     near = [group for group in groups if len({contents[i] for i in group}) > 1]
-    sides = [sorted(one.size[axis] for one in inspections) for axis in (0, 1)]
+    dimensions = [sorted(one.size[axis] for one in inspections) for axis in (0, 1)]
     media = [medium for medium in MEDIA if any(finding.noun == medium.noun for finding in findings.readable)]
     summaries = [m.summarize([f.inspection for f in findings.readable if f.noun == m.noun]) for m in media]
     kinds = dict.fromkeys(kind for one in inspections for kind in one.findings)
@@ -304,17 +301,13 @@ def _build_report(source: Source, findings: _Findings, digests: Mapping[int, byt
         source=source.name,
         images=len(records),
         identities=len(counts),
-        per_identity=(
-            sorted_counts[0],
-            float(torch.tensor(sorted_counts).double().quantile(0.5)),
-            sorted_counts[-1],
-        ),
+        per_identity=(sorted_counts[0], float(median(sorted_counts)), sorted_counts[-1]),
         singles=tuple(sorted(label for label, n in counts.items() if n == 1)),
         unreadable=findings.unreadable,
         sizes=tuple(Counter(one.size for one in inspections).most_common()),
-        median_size=(sides[0][len(sides[0]) // 2], sides[1][len(sides[1]) // 2]),
-        duplicates=twins(group_equal(contents)),
-        near_duplicates=twins(near),
+        median_size=(dimensions[0][len(dimensions[0]) // 2], dimensions[1][len(dimensions[1]) // 2]),
+        duplicates=make_twins(group_equal(contents)),
+        near_duplicates=make_twins(near),
         splits={name: (len(labels), len(set(labels))) for name, labels in sorted(by_split.items())},
         shared_identities=tuple(sorted(label for label, n in splits_per_label.items() if n > 1)),
         readable=torch.tensor(findings.positions),

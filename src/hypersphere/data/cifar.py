@@ -26,7 +26,7 @@ class CIFAR10(InMemory):
 
     Read from ``cifar10/`` below a data root: ``data_batch_1 … 5`` and ``test_batch`` as binary records (``.bin``), as pickled
     Python batches (no ending; the unpickler accepts only arrays and containers), or as PNG sheets with one image per row
-    (``.png``, with ``train_lables.json`` and ``test_lables.json``, in this spelling).
+    (``.png``, with ``train_lables.json`` and ``test_lables.json``, which are spelled this way in the package).
 
     >>> images = CIFAR10(train=False)  # doctest: +SKIP
     >>> images.data.shape, images.classes[:2]  # doctest: +SKIP
@@ -36,17 +36,17 @@ class CIFAR10(InMemory):
     def __init__(self, root: Root = None, train: bool = True):
         folder = find_folder("cifar10", root)
         stems = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
-        if folder.first(stems[0] + ".bin"):
+        if folder.find_file(stems[0] + ".bin"):
             batches = [
-                _read_binary(folder, folder.file(stem + ".bin"), columns=1, column=0, classes=10) for stem in stems
+                _read_binary(folder, folder.get_file(stem + ".bin"), columns=1, column=0, classes=10) for stem in stems
             ]
-        elif folder.first(stems[0] + ".png"):
+        elif folder.find_file(stems[0] + ".png"):
             batches = [
-                _read_sheets(folder, [folder.file(stem + ".png") for stem in stems], "train" if train else "test")
+                _read_sheets(folder, [folder.get_file(stem + ".png") for stem in stems], "train" if train else "test")
             ]
         else:
             batches = [
-                _read_python_batch(folder, folder.file(stem, stem + ".bin", stem + ".png"), b"labels", classes=10)
+                _read_python_batch(folder, folder.get_file(stem, stem + ".bin", stem + ".png"), b"labels", classes=10)
                 for stem in stems
             ]
         counts = [len(labels) for _, labels in batches]
@@ -68,13 +68,16 @@ class CIFAR100(InMemory):
     def __init__(self, root: Root = None, train: bool = True, coarse: bool = False):
         folder = find_folder("cifar100", root)
         stem, classes = "train" if train else "test", CIFAR100_COARSE if coarse else CIFAR100_FINE
-        if folder.first(stem + ".bin"):
+        if folder.find_file(stem + ".bin"):
             batch = _read_binary(
-                folder, folder.file(stem + ".bin"), columns=2, column=0 if coarse else 1, classes=len(classes)
+                folder, folder.get_file(stem + ".bin"), columns=2, column=0 if coarse else 1, classes=len(classes)
             )
         else:
             batch = _read_python_batch(
-                folder, folder.file(stem, stem + ".bin"), b"coarse_labels" if coarse else b"fine_labels", len(classes)
+                folder,
+                folder.get_file(stem, stem + ".bin"),
+                b"coarse_labels" if coarse else b"fine_labels",
+                len(classes),
             )
         super().__init__(*_concatenate([batch]), classes)
 
@@ -103,7 +106,7 @@ def _read_sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
             raise folder.make_corrupt_error(path, f"rows of {image.width} pixels", "1024, one 32×32 image per row")
         rows.append(np.asarray(image).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).reshape(-1, _PIXELS))
     pixels = np.concatenate(rows)
-    path = folder.file(f"{split}_lables.json", f"{split}_labels.json")
+    path = folder.get_file(f"{split}_lables.json", f"{split}_labels.json")
     try:
         labels = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -146,9 +149,7 @@ class _Unpickler(pickle.Unpickler):
             ("numpy", "", "ndarray"): "ndarray",  # only passed to _reconstruct
             ("numpy", "", "dtype"): _check_byte_type,
             ("numpy", "multiarray", "_reconstruct"): lambda kind, shape, code: np.empty(0, dtype=np.uint8),
-            ("numpy", "numeric", "_frombuffer"): lambda data, dtype, shape, order: np.frombuffer(
-                data, np.uint8
-            ).reshape(shape),
+            ("numpy", "numeric", "_frombuffer"): _read_bytes_array,
             # Python 3 writes bytes in protocol 2 as latin1 text.
             ("_codecs", "", "encode"): lambda text, encoding: text.encode("latin1"),
         }
@@ -156,6 +157,10 @@ class _Unpickler(pickle.Unpickler):
         if result is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a CIFAR batch")
         return result
+
+
+def _read_bytes_array(data: bytes | bytearray, dtype: Any, shape: tuple[int, ...], order: str) -> np.ndarray:
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _check_byte_type(code: str | bytes, *_: Any) -> "np.dtype[np.uint8]":

@@ -75,7 +75,9 @@ def _fetch_source(
             say(f"{entry.name}: {part.by} {part.name}")
             _verify_and_unpack(part, _FETCHERS[part.by](part, work), ready)
         sums = "".join(
-            f"{sha256(file)}  {file.relative_to(ready)}\n" for file in sorted(ready.rglob("*")) if file.is_file()
+            f"{compute_sha256(file)}  {file.relative_to(ready)}\n"
+            for file in sorted(ready.rglob("*"))
+            if file.is_file()
         )
         (ready / f"{entry.name}.sha256").write_text(sums)
         if any(part.by == "address" and part.sha256 is None for part in source):
@@ -95,7 +97,7 @@ def _fetch_source(
 
 def _verify_and_unpack(part: CatalogPart, file: Path, ready: Path) -> None:
     """Verify a download and place it in the folder ``ready``; unpack the members in ``part.keep``."""
-    if part.sha256 is not None and (actual := sha256(file)) != part.sha256:
+    if part.sha256 is not None and (actual := compute_sha256(file)) != part.sha256:
         file.unlink()
         raise make_corrupt_error(part.name, f"sha256 {actual}", part.sha256)
     if not part.keep:
@@ -221,7 +223,7 @@ def _find_newest(work: Path, pattern: str, part: CatalogPart) -> Path:
     return files[-1]
 
 
-def sha256(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         digest = hashlib.sha256()

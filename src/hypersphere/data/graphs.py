@@ -59,7 +59,7 @@ class Planetoid(Nodes):
 
     def __init__(self, name: Literal["cora", "citeseer", "pubmed", "dblp"], root: Root = None, seed: int = 0):
         folder = find_folder(name, root)
-        path = folder.file(f"{name}.npz")
+        path = folder.get_file(f"{name}.npz")
         stored = read_npz(folder, path, (), (*_GRAPH_KEYS, *_SPLIT_KEYS, *_BENCHMARK_KEYS, "labels"))
         self.name = name
         try:
@@ -76,15 +76,14 @@ class Planetoid(Nodes):
         else:
             self.train, self.valid, self.test = self._draw_split(seed)
 
-    def _draw_split(
-        self, seed: int, each: int = 20, valid: int = 500, test: int = 1000
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw_split(self, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw 20 training nodes per class, 500 validation nodes and 1,000 test nodes, as in the public splits."""
         order = Stream(seed, SPLIT, 1).permutation(len(self))
         order = order[self.labels[order] >= 0]
         counts = torch.stack([torch.cumsum(self.labels[order] == c, 0) for c in range(len(self.classes))])
-        is_training = counts[self.labels[order], torch.arange(len(order))] <= each
+        is_training = counts[self.labels[order], torch.arange(len(order))] <= 20
         rest = order[~is_training]
-        return order[is_training].sort().values, rest[:valid].sort().values, rest[valid : valid + test].sort().values
+        return order[is_training].sort().values, rest[:500].sort().values, rest[500:1500].sort().values
 
 
 def _read_graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[Tensor, "e 2"]]:
@@ -109,12 +108,8 @@ def _read_sparsity_pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.
     """Return row pointers and columns of a matrix in compressed row format; raise ``ValueError`` if they do not fit its shape."""
     rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
     pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
-    if (
-        pointers.shape != (rows + 1,)
-        or pointers[0] != 0
-        or (np.diff(pointers) < 0).any()
-        or pointers[-1] != len(indices)
-    ):
+    is_complete = pointers.shape == (rows + 1,) and pointers[0] == 0 and pointers[-1] == len(indices)
+    if not is_complete or (np.diff(pointers) < 0).any():
         raise ValueError(f"{prefix}_indptr does not describe {rows} rows of {len(indices)} entries")
     if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
         raise ValueError(f"{prefix}_indices must lie in 0 … {columns - 1}")
@@ -132,12 +127,8 @@ def _read_dense_matrix(stored: Arrays, prefix: str) -> np.ndarray:
 
 
 def _check_split(folder: Folder, path: Path, stored: np.ndarray, nodes: int) -> Int[Tensor, "_"]:
-    if (
-        stored.ndim != 1
-        or stored.dtype.kind not in "iu"
-        or (len(stored) and not 0 <= stored.min() <= stored.max() < nodes)
-    ):
-        raise folder.make_corrupt_error(
-            path, f"a split of {stored.shape} {stored.dtype}", f"node numbers 0 … {nodes - 1}"
-        )
+    are_integers = stored.ndim == 1 and stored.dtype.kind in "iu"
+    if not are_integers or (len(stored) and not 0 <= stored.min() <= stored.max() < nodes):
+        found = f"a split of {stored.shape} {stored.dtype}"
+        raise folder.make_corrupt_error(path, found, f"node numbers 0 … {nodes - 1}")
     return torch.from_numpy(stored.astype(np.int64))

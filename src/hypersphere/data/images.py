@@ -34,7 +34,7 @@ MAX_PIXELS = 89_478_485  # above this Pillow warns of a decompression bomb
 MAX_SIDE = 65_535  # pixels of the longer side, the limit of JPEG; decoders spend time on every row, however short
 MAX_JPEG_SCANS = 64  # encoders write about ten; the decoder passes over the whole image once per scan
 MAX_DECODING_SECONDS = 30.0  # of one picture; a photograph of 89 million pixels takes about two
-MAX_PIXELS_IN_PROCESS = 1 << 21  # pixels times scans; up to here the slowest format takes tenths of a second
+MAX_PIXELS_IN_PROCESS = 1 << 21  # pixels times scans; decoding them takes tenths of a second in the slowest format
 MAX_BYTES_IN_PROCESS = 1 << 21  # JPEG 2000 takes a third of a second per million bytes
 _INTEGER_RANGES = (255.0, 65535.0, 2.0**32 - 1)
 _FLOAT_RANGES = (1.0, 255.0, 65535.0)
@@ -56,9 +56,9 @@ def decode_image(
 ) -> Any:
     """Return the upright 8-bit PIL image in ``content`` in ``mode``; None keeps gray images gray and converts others to RGB.
 
-    Only ``formats`` are tried, so that a PostScript file never reaches an interpreter. The number of pixels, and ``shape`` =
-    (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors. A picture
-    that may be expensive, by its pixels, scans and bytes, is decoded by another process that is killed after ``seconds``.
+    Only ``formats`` are tried; PostScript files, for example, are never interpreted. The number of pixels, and ``shape`` =
+    (height, width) if it is given, are checked before decoding. ``where`` is the name of the file in errors. A picture with many
+    pixels, scans or bytes is decoded in another process, which is killed after ``seconds``.
 
     Raises:
         CorruptDataError: If decoding fails, with the decoder's reason.
@@ -86,7 +86,7 @@ def decode_image(
     except Exception as error:  # a damaged image can raise any exception; its reason becomes part of the message
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")
         if isinstance(error, require("PIL").UnidentifiedImageError):
-            reason = "they are in no format of pictures"  # Pillow names the address of a buffer
+            reason = "they are in no format of pictures"  # Pillow's message contains the address of a buffer
         raise make_corrupt_error(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
 
 
@@ -100,15 +100,15 @@ def explain_ending(ending: str) -> str:
     return "readable after pip install pillow-heif" if missing else ""
 
 
-def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
-    """Tell whether :func:`decode_image` would decode these bytes in another process. Bytes that are no picture are not expensive.
+def is_expensive(content: bytes) -> bool:
+    """Return whether :func:`decode_image` would decode these bytes in another process.
 
     Args:
         content: The bytes of a picture file.
-        formats: The formats that may be tried.
 
     Returns:
-        True for more than ``MAX_PIXELS_IN_PROCESS`` pixels times scans, or more than ``MAX_BYTES_IN_PROCESS`` bytes.
+        True for more than ``MAX_PIXELS_IN_PROCESS`` pixels times scans or more than ``MAX_BYTES_IN_PROCESS`` bytes; false for
+        other bytes, also if they are not a picture.
 
     >>> is_expensive(b"text"), is_expensive(bytes(MAX_BYTES_IN_PROCESS + 1))
     (False, True)
@@ -116,9 +116,8 @@ def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
     if len(content) > MAX_BYTES_IN_PROCESS:
         return True
     try:
-        return _is_expensive(
-            require("PIL.Image").open(io.BytesIO(content), formats=_select_known(tuple(formats))), content
-        )
+        image = require("PIL.Image").open(io.BytesIO(content), formats=_select_known(FORMATS))
+        return _is_expensive(image, content)
     except ImportError:
         raise
     except Exception:  # a damaged header can raise any exception; decode_image reports it
@@ -133,9 +132,9 @@ def decode_in_this_process(content: bytes, formats: tuple[str, ...], mode: str |
 def count_jpeg_scans(content: bytes) -> int:
     r"""Count the scans of the first JPEG image in ``content`` without decoding it.
 
-    The segments are walked by their lengths, so bytes inside a segment, such as a thumbnail, do not count. Behind a
-    start-of-scan marker the coded data lasts until the next marker; in coded data a byte 0xFF is followed by 0 or by a
-    restart marker (0xD0 … 0xD7).
+    Segments are skipped by their lengths, so bytes inside a segment, such as a thumbnail, do not count. After a start-of-scan
+    marker, the coded data extends to the next marker. In coded data, a byte 0xFF is followed by 0 or by a restart marker
+    (0xD0 … 0xD7).
 
     >>> count_jpeg_scans(b"\xff\xd8" + b"\xff\xda\x00\x02coded\xff\x00" * 2 + b"\xff\xd9")
     2
@@ -146,7 +145,7 @@ def count_jpeg_scans(content: bytes) -> int:
         if position < 0 or position + 4 > len(content):
             return scans
         marker = content[position + 1]
-        if marker in (0x00, 0xFF) or 0xD0 <= marker <= 0xD8:  # no marker, padding, or one without a segment
+        if marker in (0x00, 0xFF) or 0xD0 <= marker <= 0xD8:  # no marker, padding, or a marker without a segment
             position += 1 if marker == 0xFF else 2
             continue
         if marker == 0xD9:  # end of image
@@ -155,14 +154,14 @@ def count_jpeg_scans(content: bytes) -> int:
         position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
 
 
-def read_image(path: str | os.PathLike[str], mode: Literal["RGB", "L"] | None = None) -> Any:
-    """Return the upright 8-bit PIL image in a file; see :func:`decode_image`.
+def read_image(path: str | os.PathLike[str]) -> Any:
+    """Return the upright 8-bit PIL image in a file, in gray or RGB; see :func:`decode_image`.
 
     Raises:
         MissingDataError: If the file does not exist.
         CorruptDataError: If it is damaged, too large, or not of a known format.
     """
-    return decode_image(read_bytes(path), str(path), mode)
+    return decode_image(read_bytes(path), str(path), None)
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
@@ -194,11 +193,11 @@ def rotate_upright(image: Any) -> Any:
     turn = turns.get(image.getexif().get(_ORIENTATION, 1))
     if turn is None:
         return image
-    turned = image.transpose(turn)
-    # Pillow copies the old orientation; remove it, or the image would be rotated again.
-    turned.info = {key: value for key, value in image.info.items() if key == "transparency"}
-    turned.format = image.format  # says what range a mode's numbers have
-    return turned
+    rotated = image.transpose(turn)
+    # Pillow copies the old orientation. Remove it, otherwise the image would be rotated again.
+    rotated.info = {key: value for key, value in image.info.items() if key == "transparency"}
+    rotated.format = image.format  # determines the range of the numbers
+    return rotated
 
 
 def convert_to_eight_bit(image: Any) -> Any:

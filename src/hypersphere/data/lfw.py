@@ -32,7 +32,7 @@ class LFW(InMemory):
 
     def __init__(self, root: Root = None, crop: int | None = None, size: int | None = None):
         folder = find_folder("lfw", root)
-        source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
+        source = folder.get_file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
         self._folder, self._where = folder, str(source)
 
         def prepare(name: str, content: bytes) -> UInt8[np.ndarray, "c h w"]:
@@ -49,7 +49,7 @@ class LFW(InMemory):
             folder, source, _IMAGE, prepare, ["LFW", crop, size], layout, LFW_LISTS
         )
         for name in LFW_LISTS:
-            beside = folder.first(name)
+            beside = folder.find_file(name)
             if beside is not None:
                 self._lists[name] = beside.read_bytes()
         keys = [(found[1], int(found[2])) for found in map(_IMAGE.search, names) if found]

@@ -29,15 +29,15 @@ class Loader:
     Any dataset works. A dataset with ``batch(index)`` (in memory, cached, or of a source) returns many samples at once. Other
     map-style datasets are read item by item, and an iterable dataset keeps its own order.
 
-    ``batch_size`` is that of all processes together; process ``rank`` of ``world_size`` (by default those of ``torch.distributed``
-    when the loader is iterated over) takes every ``world_size``-th sample of each batch, so together they see the same batches
-    as one process would, each sample augmented the same. No sample is repeated to make shares equal: with ``drop_last=False``
-    the last batch may be smaller, and empty on some processes. With an iterable dataset every process reads all samples and keeps
-    its share.
+    ``batch_size`` is the number of samples in a batch of all processes together. Process ``rank`` of ``world_size`` processes
+    (by default those of ``torch.distributed`` at the time of the iteration) gets every ``world_size``-th sample of each batch.
+    Together, the processes get the same batches as a single process, with the same augmentation of each sample. No sample is
+    repeated to make shares equal: with ``drop_last=False``, the last batch may be smaller, and empty on some processes. With an
+    iterable dataset, every process reads all samples and keeps its share.
 
-    The state is (seed, epoch, position), where position counts the samples of the epoch that all processes have received. A loop
-    that ends early continues there when iterated again, also in another process that loads :meth:`state_dict`, with any
-    number of processes and workers. :meth:`seek` moves to any position.
+    The state is (seed, epoch, position), where position counts the samples of the epoch that all processes have received. After
+    a loop has ended early, the next iteration continues at this position. A loader in another process continues there after
+    :meth:`load_state_dict`, with any number of processes and workers. :meth:`seek` moves to any position.
 
     Args:
         dataset: A map-style or iterable dataset of (tensor, label). ``set_epoch`` of an iterable dataset is called if it exists.
@@ -101,16 +101,16 @@ class Loader:
     @property
     def rank(self) -> int:
         """Rank of this process: as given, or the current one of ``torch.distributed``, which may start after the loader."""
-        return (torch.distributed.get_rank() if _is_distributed() else 0) if self._rank is None else self._rank
+        if self._rank is not None:
+            return self._rank
+        return torch.distributed.get_rank() if _is_distributed() else 0
 
     @property
     def world_size(self) -> int:
         """Number of processes that share each batch."""
-        return (
-            (torch.distributed.get_world_size() if _is_distributed() else 1)
-            if self._world_size is None
-            else self._world_size
-        )
+        if self._world_size is not None:
+            return self._world_size
+        return torch.distributed.get_world_size() if _is_distributed() else 1
 
     def check_shares(self) -> None:
         """Raise a ``ValueError`` if batches cannot be divided evenly among the current processes."""
@@ -158,7 +158,7 @@ class Loader:
     def _augment(self, data: Tensor, epoch: int, start: int, stop: int) -> Tensor:
         assert self.augment is not None
         draws = self.augment.draws(data.shape[1:])
-        # Four numbers are one step of the counter. Whole steps per sample keep position p at p·width for every batch and share.
+        # One step of the counter gives four numbers. With whole steps per sample, the numbers of sample p start at p·width.
         width = -(-draws // 4) * 4
         stream = Stream(self.seed, AUGMENT, epoch, start=start * width)
         u = stream.uniforms((stop - start) * width).reshape(stop - start, width)

@@ -1,4 +1,4 @@
-"""Kinds of samples: which files hold pictures and which hold recordings, and how each kind is decoded and inspected.
+"""Kinds of samples, pictures and recordings: their file endings, decoding, and inspection.
 
 Equal and similar pictures are found by digests of their pixels and by perceptual hashes.
 """
@@ -17,23 +17,22 @@ from torch.nn import functional as F
 
 from .images import IMAGE_ENDINGS, decode_image
 from .preprocessing import Region, eight_bit_pixels
-from .recordings import RECORDING_ENDINGS, Recording, decode_recording
+from .recordings import MAX_SILENT_PEAK, RECORDING_ENDINGS, Recording, decode_recording
 
-CLIPPED = 0.999  # share of full scale from which a sample counts as clipped
-MAX_CLIPPED_SHARE = 1e-3
-SILENT = 1e-4  # peak of a silent recording, −80 dB
-SHORT_SECONDS = 0.5
+CLIPPED_LEVEL = 0.999  # higher samples, in shares of full scale, count as clipped
+MAX_CLIPPED_SHARE = 1e-3  # of the samples of a recording; above it, the recording is reported as clipped
+SHORT_SECONDS = 0.5  # shorter recordings are reported
 HASH_SIDE = 16  # the perceptual hash compares neighbors in a picture of 16 rows and 17 columns: 256 bits
 HASH_REFINEMENT = (
-    4  # the 8-bit reduction keeps this many times as many rows and columns, so that its rounding averages out
+    4  # large pictures are first reduced in 8 bits to 4 times this size, so that rounding errors average out
 )
 DIGEST_BYTES = 16
 HASH_WORDS = 8  # words of 32 bits by which similar hashes are found
 MAX_HASH_DISTANCE = HASH_WORDS - 1  # bits; two hashes that differ in fewer bits than they have words share a word
 MIN_BRIGHTNESS_STEP = (
-    2.0  # smallest difference (of 255 levels) that counts as brighter, so that noise in flat areas has no effect
+    2.0  # smaller differences (of 255 levels) do not count as brighter, because of noise in flat areas
 )
-# The bits of a word come from the whole picture, because words of neighboring bits would often be zero.
+# The bits of a word are taken from the whole picture, because words of neighboring bits would often be zero.
 _HASH_ORDER = np.random.Generator(np.random.Philox(0)).permutation(HASH_SIDE * HASH_SIDE)
 
 
@@ -45,8 +44,8 @@ class Inspection:
         size: (height, width, channels) of a picture, (samples, rate, channels) of a recording.
         near_hash: Equal for equal samples, nearly equal for similar ones; None if the medium has no such hash.
         findings: What is suspicious, such as "clipped".
-        digest: Equal for samples with equal content. None if different samples rarely have the same ``near_hash``: then
-            :meth:`Medium.digest` is called only for samples with the same ``near_hash``.
+        digest: Equal for samples with equal content. None for pictures: :meth:`Medium.digest` is called only for pictures with
+            the same ``near_hash``, because different pictures rarely have the same.
     """
 
     size: tuple[int, int, int]
@@ -76,7 +75,7 @@ class Medium(ABC):
 
     @abstractmethod
     def inspect(self, sample: Any, region: Region | None = None) -> Inspection:
-        """Return the findings about a decoded sample, or the part of it that ``region`` names."""
+        """Return the findings about a decoded sample, or about the part of it in ``region``."""
 
     @abstractmethod
     def digest(self, sample: Any, region: Region | None = None) -> bytes:
@@ -93,7 +92,7 @@ class Pictures(Medium):
     noun, plural, endings = "picture", "pictures", IMAGE_ENDINGS
 
     def recognizes(self, sample: Any) -> bool:
-        """Return true for everything that is not of another kind."""
+        """Return true, because :data:`MEDIA` lists this kind last."""
         return True
 
     def decode(self, content: bytes, where: str) -> Any:
@@ -112,13 +111,13 @@ class Pictures(Medium):
 
     def summarize(self, inspections: Sequence[Inspection]) -> tuple[str, Mapping[str, Any]]:
         """Return the most frequent sizes."""
-        sizes = Counter(found.size for found in inspections).most_common()
-        shown = ", ".join(f"{h}×{w}×{c} ({n} images)" for (h, w, c), n in sizes[:4])
+        sizes = Counter(one.size for one in inspections).most_common()
+        text = ", ".join(f"{h}×{w}×{c} ({n} images)" for (h, w, c), n in sizes[:4])
         others = f" and {len(sizes) - 4} others" if len(sizes) > 4 else ""
-        listed = [{"height": h, "width": w, "channels": c, "images": n} for (h, w, c), n in sizes]
-        heights, widths = (sorted(found.size[axis] for found in inspections) for axis in (0, 1))
-        middle = [heights[len(heights) // 2], widths[len(widths) // 2]]
-        return f"sizes, height × width × channels: {shown}{others}", {"sizes": listed, "median_size": middle}
+        entries = [{"height": h, "width": w, "channels": c, "images": n} for (h, w, c), n in sizes]
+        heights, widths = (sorted(one.size[axis] for one in inspections) for axis in (0, 1))
+        median = [heights[len(heights) // 2], widths[len(widths) // 2]]
+        return f"sizes, height × width × channels: {text}{others}", {"sizes": entries, "median_size": median}
 
 
 class Recordings(Medium):
@@ -137,36 +136,35 @@ class Recordings(Medium):
     def inspect(self, sample: Any, region: Region | None = None) -> Inspection:
         """Return duration, rate and channels, a digest of the samples, and whether it is silent, short or clipped."""
         recording = _cut(sample, region)
-        size = np.abs(recording.samples)
-        peak = float(size.max())
-        suspicious = {
-            "silent": peak < SILENT,
+        level = np.abs(recording.samples)
+        conditions = {
+            "silent": float(level.max()) < MAX_SILENT_PEAK,
             f"shorter than {SHORT_SECONDS:g} s": recording.seconds < SHORT_SECONDS,
-            "clipped": peak >= SILENT and float((size >= CLIPPED).mean()) > MAX_CLIPPED_SHARE,
+            "clipped": float((level >= CLIPPED_LEVEL).mean()) > MAX_CLIPPED_SHARE,
         }
-        measures = (len(recording.samples), recording.rate, recording.channels)
-        findings = tuple(name for name, found in suspicious.items() if found)
-        return Inspection(measures, None, findings, self.digest(recording))
+        size = (len(recording.samples), recording.rate, recording.channels)
+        findings = tuple(name for name, is_met in conditions.items() if is_met)
+        return Inspection(size, None, findings, self.digest(recording))
 
     def digest(self, sample: Any, region: Region | None = None) -> bytes:
         """Return a digest of the samples and their rate."""
         recording = _cut(sample, region)
-        found = hashlib.blake2b(f"{recording.rate} {recording.samples.shape}".encode(), digest_size=16)
-        found.update(np.ascontiguousarray(recording.samples).data)
-        return found.digest()
+        digest = hashlib.blake2b(f"{recording.rate} {recording.samples.shape}".encode(), digest_size=DIGEST_BYTES)
+        digest.update(np.ascontiguousarray(recording.samples).data)
+        return digest.digest()
 
     def summarize(self, inspections: Sequence[Inspection]) -> tuple[str, Mapping[str, Any]]:
         """Return durations, sample rates and channels."""
-        seconds = sorted(samples / rate for samples, rate, _ in (found.size for found in inspections))
-        rates, channels = (Counter(found.size[axis] for found in inspections) for axis in (1, 2))
-        low, middle, high, total = seconds[0], seconds[len(seconds) // 2], seconds[-1], sum(seconds)
+        seconds = sorted(samples / rate for samples, rate, _ in (one.size for one in inspections))
+        rates, channels = (Counter(one.size[axis] for one in inspections) for axis in (1, 2))
+        low, median, high, total = seconds[0], seconds[len(seconds) // 2], seconds[-1], sum(seconds)
         parts = [
-            f"durations: {low:.2f} to {high:.2f} s, {middle:.2f} s at the median, {total / 60:.1f} min together",
+            f"durations: {low:.2f} to {high:.2f} s, {median:.2f} s at the median, {total / 60:.1f} min together",
             "rates: " + ", ".join(f"{rate} Hz ({n} recordings)" for rate, n in rates.most_common()),
             "channels: " + ", ".join(f"{count} ({n} recordings)" for count, n in channels.most_common()),
         ]
         values = {
-            "seconds": {"least": low, "median": middle, "most": high, "total": total},
+            "seconds": {"least": low, "median": median, "most": high, "total": total},
             "rates": {str(rate): n for rate, n in rates.items()},
             "channels": {str(count): n for count, n in channels.items()},
         }
@@ -178,10 +176,10 @@ def _cut(sample: Recording, region: Region | None) -> Recording:
 
 
 MEDIA: tuple[Medium, ...] = (Recordings(), Pictures())
-"""All kinds of samples, in the order in which they are asked."""
+"""All kinds of samples, in the order in which :func:`find_medium` tries them."""
 
 SAMPLE_ENDINGS = tuple(ending for medium in MEDIA for ending in medium.endings)
-"""Endings of all files that hold a sample."""
+"""Endings of the files of samples."""
 
 
 def find_medium(sample: Any) -> Medium:
@@ -194,11 +192,10 @@ def find_medium(sample: Any) -> Medium:
 
 
 def decode_sample(content: bytes, name: str) -> Any:
-    """Decode the bytes of a file by their content; ``name``, also used in errors, decides if they begin like no known format."""
+    """Decode the bytes of a file. If they are not recognized as a recording, the ending of ``name`` determines the kind."""
     medium = find_medium(content)
     if medium.noun == "picture":
-        named = [known for known in MEDIA if name.lower().endswith(known.endings)]
-        medium = named[0] if named else medium
+        medium = next((known for known in MEDIA if name.lower().endswith(known.endings)), medium)
     return medium.decode(content, name)
 
 
@@ -208,24 +205,24 @@ def pixel_digest(pixels: UInt8[Tensor, "c h w"]) -> bytes:
     >>> pixel_digest(torch.zeros(1, 2, 3, dtype=torch.uint8)) == pixel_digest(torch.zeros(1, 3, 2, dtype=torch.uint8))
     False
     """
-    # SHA-1 has special instructions on most processors, and collisions are no security risk here. Rows of
-    # pixels are how decoders leave a picture in memory, so they are not copied.
-    found = hashlib.sha1(repr(tuple(pixels.shape)).encode(), usedforsecurity=False)
-    found.update(pixels.permute(1, 2, 0).contiguous().numpy().data)
-    return found.digest()[:DIGEST_BYTES]
+    # SHA-1 is fast on most processors, and collisions are no security risk here. The order (height, width, channels) needs
+    # no copy, because it is that of decoders.
+    digest = hashlib.sha1(repr(tuple(pixels.shape)).encode(), usedforsecurity=False)
+    digest.update(pixels.permute(1, 2, 0).contiguous().numpy().data)
+    return digest.digest()[:DIGEST_BYTES]
 
 
 def difference_hash(pixels: UInt8[Tensor, "c h w"]) -> bytes:
-    """Return 256 bits, one for each place of a 16×16 grid: whether the picture becomes brighter to the right there.
+    """Return 256 bits, one per cell of a 16×16 grid: whether the picture becomes brighter to the right of the cell.
 
-    Saving a picture again as JPEG, or at another size, changes few of them. It is the usual "difference hash" with four
-    times as many bits and a dead zone of two levels. Large pictures are reduced in 8-bit arithmetic first.
+    Saving a picture again as JPEG, or at another size, changes few bits. This is the common difference hash with four times
+    as many bits, and differences below two gray levels do not count. Large pictures are reduced in 8-bit arithmetic first.
 
     >>> ramp = torch.arange(0, 255, 5, dtype=torch.uint8).expand(1, 40, 51)
     >>> difference_hash(ramp) == bytes([255] * 32), difference_hash(ramp.flip(2)) == bytes(32)
     (True, True)
     """
-    # In one memory layout, so that equal pictures have equal hashes. Decoders use this one, and resizing is fastest in it.
+    # All pictures get the same memory layout, so that equal pictures have equal hashes. It is that of decoders and the fastest.
     whole = pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)[None]
     if min(pixels.shape[1:]) > HASH_REFINEMENT * (HASH_SIDE + 1):
         whole = _downsample(whole, (HASH_REFINEMENT * HASH_SIDE, HASH_REFINEMENT * (HASH_SIDE + 1)))
@@ -239,7 +236,7 @@ def _downsample(pictures: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def group_equal(digests: Sequence[Hashable]) -> list[list[int]]:
-    """Return the positions of equal digests, of each digest that occurs more than once, in ascending order.
+    """Return the positions of each digest that occurs more than once, in ascending order.
 
     >>> group_equal([b"a", b"b", b"a", b"c", b"b"])
     [[0, 2], [1, 4]]
@@ -251,11 +248,12 @@ def group_equal(digests: Sequence[Hashable]) -> list[list[int]]:
 
 
 def group_similar(hashes: Sequence[bytes]) -> list[list[int]]:
-    """Return the positions of hashes that are linked by differences of at most 7 of their 256 bits, in ascending order.
+    """Return groups of similar hashes as positions in ascending order; a group may be linked by a chain of similar hashes.
 
-    The differences must also be at most a twelfth of the set bits of both, since nearly empty pictures differ in few bits
-    regardless of their content; pictures without any edge belong to no group. Of 8 words of 32 bits, 7 differences leave one untouched, so
-    only pictures that share a word are compared, and nothing within the limit is missed.
+    Two hashes are similar if at most 7 of their 256 bits differ, and at most a twelfth of the set bits of both together. The
+    second condition excludes nearly empty pictures, which differ in few bits whatever their content. Pictures without edges
+    are in no group. If at most 7 bits differ, at least one of the 8 words of 32 bits is equal, so it suffices to compare
+    pictures with an equal word.
 
     >>> one, other = bytes([255] * 32), bytes([255] * 31 + [254])
     >>> group_similar([one, bytes(32), other, bytes([15] * 32)])
@@ -280,14 +278,14 @@ def group_similar(hashes: Sequence[bytes]) -> list[list[int]]:
 
 
 def _find_similar_pairs(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tuple[int, int]]:
-    """Return the pairs of a bucket within the limit, one row at a time to save memory."""
-    found = []
+    """Return the pairs of similar hashes in a bucket, computed one row at a time to save memory."""
+    pairs = []
     for k, i in enumerate(bucket[:-1]):
         rest = bucket[k + 1 :]
-        apart = np.bitwise_count(words[rest] ^ words[i]).sum(1)
-        near = (apart <= MAX_HASH_DISTANCE) & (12 * apart <= bits[rest].astype(np.int64) + bits[i])
-        found += [(int(i), int(j)) for j in rest[near]]
-    return found
+        distance = np.bitwise_count(words[rest] ^ words[i]).sum(1)
+        is_near = (distance <= MAX_HASH_DISTANCE) & (12 * distance <= bits[rest].astype(np.int64) + bits[i])
+        pairs += [(int(i), int(j)) for j in rest[is_near]]
+    return pairs
 
 
 def _find_root(parent: list[int], i: int) -> int:

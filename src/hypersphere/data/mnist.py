@@ -61,7 +61,7 @@ class FashionMNIST(MNIST):
 
 def read_idx(folder: Folder, name: str, dims: int) -> UInt8[np.ndarray, "..."]:
     """Return the bytes of an IDX file: a magic number, sizes, then exactly as many bytes as the sizes say."""
-    path = folder.file(name, name + ".gz")
+    path = folder.get_file(name, name + ".gz")
     content = _read_content(folder, path)
     magic = content[:4]
     if magic != bytes([0, 0, _UBYTE, dims]):

@@ -26,7 +26,7 @@ class ModelNet10Voxels(InMemory):
 
     def __init__(self, root: Root = None, train: bool = True):
         folder = find_folder("modelnet10", root)
-        path, part = folder.file("modelnet10.npz"), "train" if train else "test"
+        path, part = folder.get_file("modelnet10.npz"), "train" if train else "test"
         stored = read_npz(folder, path, (f"X_{part}", f"y_{part}"))
         grids, labels = stored[f"X_{part}"], stored[f"y_{part}"]
         is_binary = grids.dtype.kind in "biu" and (not grids.size or 0 <= grids.min() <= grids.max() <= 1)
@@ -89,7 +89,7 @@ class ModelNet40(InMemory):
 
     def __init__(self, root: Root = None, train: bool = True, points: int = 1024):
         folder, part = find_folder("modelnet40", root), "train" if train else "test"
-        listing = folder.first(f"{part}_files.txt")
+        listing = folder.find_file(f"{part}_files.txt")
         if listing is not None:
             lines = [line.strip() for line in listing.read_text("utf-8", "replace").splitlines()]
             names = [line.rpartition("/")[2] for line in lines if line]
@@ -99,10 +99,12 @@ class ModelNet40(InMemory):
             if different:
                 found = f"{', '.join(sorted(different))} only in the list or only in the folder"
                 raise folder.make_corrupt_error(listing, found, "a list of all files")
-            files = [(str(folder.path / name), read_h5(folder, folder.file(name), ("data", "label"))) for name in names]
+            files = [
+                (str(folder.path / name), read_h5(folder, folder.get_file(name), ("data", "label"))) for name in names
+            ]
         else:
-            path = folder.file(f"{part}_points.npy", f"{part}_files.txt")
-            labels_path = folder.file(f"{part}_labels.npy")
+            path = folder.get_file(f"{part}_points.npy", f"{part}_files.txt")
+            labels_path = folder.get_file(f"{part}_labels.npy")
             files = [(str(path), {"data": read_npy(folder, path), "label": read_npy(folder, labels_path)})]
         parts = []
         for name, stored in files:

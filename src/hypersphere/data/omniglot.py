@@ -35,7 +35,7 @@ class Omniglot(InMemory):
     def __init__(self, root: Root = None, background: bool = True, size: int | None = None, held_out: int = 0):
         folder = find_folder("omniglot", root)
         part = "background" if background or held_out else "evaluation"
-        source = folder.file(f"images_{part}.zip", f"images_{part}/", "omniglot_png.tar.xz")
+        source = folder.get_file(f"images_{part}.zip", f"images_{part}/", "omniglot_png.tar.xz")
         prefix = "^" if source.name == f"images_{part}" else f"(?:^|/)images_{part}/"
         pattern = re.compile(prefix + r"([^/]+/[^/]+)/[^/]+\.png$")
 
@@ -85,7 +85,7 @@ def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRu
     (20, torch.Size([20, 1, 28, 28]), torch.Size([20, 1, 28, 28]))
     """
     folder = find_folder("omniglot", root)
-    source = folder.file("one_shot_all_runs.zip", "all_runs.zip")
+    source = folder.get_file("one_shot_all_runs.zip", "all_runs.zip")
     files = dict(folder.walk(source, lambda name: _RUN_FILE.match(name) is not None))
     names = sorted({name.split("/")[0] for name in files})
     if not names:

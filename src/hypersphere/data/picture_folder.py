@@ -1,4 +1,4 @@
-"""A folder of pictures as a dataset of a run: your own, ImageNet, or a face dataset that exists only as files."""
+"""A folder of pictures as a dataset for training: your own pictures, ImageNet, or a face dataset."""
 
 import os
 from pathlib import Path
@@ -15,25 +15,26 @@ TEST_FOLDERS = ("test", "val", "valid", "validation")
 
 
 class PictureFolder(SourceDataset):
-    """Pictures in one sub-folder per class, decoded when they are asked for, as uint8 (c, h, w).
+    """Pictures in one sub-folder per class, decoded on demand, as uint8 (c, h, w).
 
-    If the folder holds ``train`` and one of ``test``, ``val``, ``valid`` and ``validation``, these are the two parts, and the
-    classes of both must be those of ``train``. Otherwise everything is the training part, and the test part is missing:
-    hold samples out with ``samples.validation``.
+    If the folder contains ``train`` and one of ``test``, ``val``, ``valid`` and ``validation``, these are the training part and
+    the test part, which must have the same classes. Otherwise all pictures are the training part, and there is no test part:
+    use ``samples.validation`` to hold out a validation set.
 
     Args:
-        folder: The folder, or another source that :func:`open_source` takes. A relative path is looked for in the present
-            folder and then below the data roots.
+        folder: The folder, or another source that :func:`open_source` accepts. A relative path is searched in the working
+            directory and then below the data roots.
         train: Whether to read the training part.
         size: Height and width of a picture, or one number for both.
         channels: 1 for gray, 3 for color.
-        resize: "stretch" to the size, "cover" it and cut off the rest, or "contain" the whole picture with borders.
-        center: Cut the central square of this many pixels from pictures of the test part, as for the center crop of ImageNet.
-        root: The data roots.
+        resize: "stretch" changes the aspect ratio, "cover" keeps it and cuts off the excess, "contain" keeps it and adds
+            borders.
+        center: Side of the central square that is cut from pictures of the test part, such as ImageNet's center crop.
+        root: One or several data roots.
 
     Raises:
         MissingDataError: If there is no such folder, or it has no test part.
-        ValueError: If the two parts have other classes.
+        ValueError: If the two parts have different classes.
 
     >>> PictureFolder("people/", size=(112, 96))[0][0].shape  # doctest: +SKIP
     torch.Size([3, 112, 96])
@@ -52,7 +53,7 @@ class PictureFolder(SourceDataset):
     ):
         height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
         if center is not None and not 1 <= center <= min(height, width):
-            raise ValueError(f"center must lie in 1 … {min(height, width)} or be none, got {center!r}")
+            raise ValueError(f"center must lie in 1 … {min(height, width)} or be None, got {center!r}")
         whole = _find_folder(folder, root)
         part = _find_part(whole, train)
         self.center = None if train else center
@@ -64,10 +65,10 @@ class PictureFolder(SourceDataset):
             resize=resize,  # type: ignore[arg-type]
         )
         super().__init__(open_source(part, identities=1), preprocessing)
-        known = self.classes if train else open_source(whole / "train", identities=1).classes
-        if tuple(self.classes) != tuple(known):
+        classes = self.classes if train else open_source(whole / "train", identities=1).classes
+        if tuple(self.classes) != tuple(classes):
             raise ValueError(
-                f"{part} must hold the classes of {whole / 'train'}, got {len(self.classes)} and {len(known)}"
+                f"{part} must hold the classes of {whole / 'train'}, got {len(self.classes)} and {len(classes)}"
             )
 
     def __getitem__(self, index: int) -> tuple[Shaped[Tensor, "..."], int]:
@@ -87,13 +88,13 @@ class PictureFolder(SourceDataset):
 
 
 def _find_folder(folder: str | os.PathLike[str], root: Root) -> Path:
-    places = [Path(folder), *(top / folder for top in data_roots(root))]
-    for place in places:
-        if place.exists():
-            return place
+    candidates = [Path(folder), *(top / folder for top in data_roots(root))]
+    for path in candidates:
+        if path.exists():
+            return path
     raise MissingDataError(
-        f"there is no folder {folder}: looked in {', '.join(map(str, places))}. Put pictures there, one sub-folder per class, "
-        "or name another folder with data.folder=…"
+        f"there is no folder {folder}: searched {', '.join(map(str, candidates))}. Put pictures there, one sub-folder per "
+        "class, or name another folder with data.folder=…"
     )
 
 

@@ -1,6 +1,6 @@
-"""How a sample becomes the input of a network: the protocol, and its implementation for pictures.
+"""Preprocessing, which turns a sample into the input of a network: the interface, and its implementation for pictures.
 
-Training, evaluation, galleries and the service share it, and embedder files store it.
+Training, evaluation, galleries and the service use the same preprocessing, and embedder files store it.
 """
 
 import io
@@ -22,16 +22,14 @@ from ..config import Call, Kind, Parameter, decode, encode
 from .images import convert_to_eight_bit, decode_image, read_image, rotate_upright
 from .resizing import INTERPOLATIONS, crop_box, crop_center, resize_images, set_channels
 
-MAX_INPUT_SIDE = (
-    8192  # pixels of a network's input; a stored preprocessing must not be able to ask for any amount of memory
-)
+MAX_INPUT_SIDE = 8192  # pixels; bounds the memory that a preprocessing read from a file can allocate
 Box = tuple[int, int, int, int]
 Region = Box | tuple[float, float]
 """The part of a sample to use: (x_1, y_1, x_2, y_2) in pixels of a picture, (start, end) in seconds of a recording."""
 
 
 class Prepared(NamedTuple):
-    """One tensor that was found in a sample, and what is known about it, such as ``{"box": …, "quality": …}``.
+    """A tensor found in a sample, with information about it, such as ``{"box": …, "quality": …}``.
 
     >>> Prepared(torch.zeros(3, 4, 4), {"box": (0, 0, 4, 4)}).info["box"]
     (0, 0, 4, 4)
@@ -41,18 +39,19 @@ class Prepared(NamedTuple):
     info: Mapping[str, Any] = MappingProxyType({})
 
     def windows(self, shape: tuple[int, ...]) -> Tensor:
-        """Return the tensor as windows (k, …) of this shape; a single one becomes (1, …)."""
+        """Return the tensor as windows (k, …) of this shape; a single window becomes (1, …)."""
         return self.tensor[None] if self.tensor.ndim == len(shape) else self.tensor
 
 
 class Preprocessing(ABC):
-    """Interface of everything that turns a sample into the input of a network.
+    """Interface of preprocessing, which turns a sample into the input of a network.
 
-    A sample is whatever the implementation accepts: a path, bytes, a PIL picture, an array, a recording. Preprocessing has
-    two steps. :meth:`load` gives the stored form, a compact tensor of fixed shape and dtype, which caches keep and
-    augmentation changes. :meth:`normalize` makes the network's input of a batch of stored tensors. If a sample is larger than
-    one input, :meth:`load_windows` gives all of it, and the embedder averages the features. An embedder file holds the
-    preprocessing as one constructor call, so the constructor's arguments must be numbers, texts, tuples or such calls.
+    Implementations define which samples they accept: paths, bytes, PIL pictures, arrays, recordings. Preprocessing has two
+    steps. :meth:`load` returns the stored form, a compact tensor of fixed shape and dtype, which is cached and augmented.
+    :meth:`normalize` turns a batch of stored tensors into the input of the network. If a sample is larger than one input,
+    :meth:`load_windows` returns all of its windows, and the embedder averages the features. An embedder file stores the
+    preprocessing as a constructor call. The arguments of the constructor must therefore be numbers, texts, tuples or
+    constructor calls.
 
     An implementation is a frozen dataclass, or a class that overrides :meth:`arguments`.
 
@@ -74,19 +73,19 @@ class Preprocessing(ABC):
     """Whether the embedder also uses the mirror image of the input."""
 
     choose: str = "all"
-    """Which of several finds in one sample to use, such as ``"largest"`` for faces."""
+    """Which of several results in one sample to use, such as ``"largest"`` for faces."""
 
     content: ClassVar[str] = "sample"
-    """The kind of thing that a sample holds, for messages such as "no face was found"."""
+    """Noun for the content of a sample in messages, such as "face" in "no face was found"."""
 
     medium: ClassVar[str] = "picture"
-    """What the samples are, a noun of :data:`hypersphere.data.media.MEDIA`."""
+    """Kind of the samples, a noun of :data:`hypersphere.data.media.MEDIA`."""
 
     dtype: ClassVar[torch.dtype] = torch.uint8
     """Type of stored tensors."""
 
     averages_windows: ClassVar[bool] = False
-    """Whether a sample may have several windows. Its feature is then the mean direction of theirs, of length 1."""
+    """Whether a sample may have several windows. Its feature is then the normalized mean of the directions of their features."""
 
     input_name: ClassVar[str] = "pixels"
     """Name of stored tensors as the input of an exported graph."""
@@ -115,15 +114,15 @@ class Preprocessing(ABC):
 
     @property
     def finds_several(self) -> bool:
-        """Whether a sample may hold several things, such as faces, so that :meth:`load_all` is its own."""
+        """Whether a sample may contain several results, such as faces: whether :meth:`load_all` is overridden."""
         return type(self).load_all is not Preprocessing.load_all
 
     def load_windows(self, sample: Any, box: Region | None = None) -> Tensor:
-        """Return the stored form of a whole sample, (k, …): by default the one window of :meth:`load`."""
+        """Return the stored form of a whole sample, (k, …); by default the single window of :meth:`load`."""
         return self.load(sample, box)[None]
 
     def draw_stored(self, count: int, generator: torch.Generator) -> Tensor:
-        """Return random stored tensors, with which two networks can be compared."""
+        """Return random stored tensors for comparing the outputs of two networks."""
         return torch.randint(0, 256, (count, *self.shape), generator=generator).to(self.dtype)
 
     def describe_input(self) -> str:
@@ -131,7 +130,7 @@ class Preprocessing(ABC):
         return "pixels: uint8 (batch, channels, height, width), cropped and resized; scaling is in the graph"
 
     def encode_example(self) -> bytes:
-        """Return the bytes of a file that this preprocessing can decode, with which a service warms up: a gray picture."""
+        """Return the bytes of a gray picture, the warm-up request of a service."""
         file = io.BytesIO()
         require("PIL.Image").new("L", (256, 256), 128).save(file, "PNG")
         return file.getvalue()
@@ -141,17 +140,17 @@ class Preprocessing(ABC):
         return stored
 
     def load_all(self, sample: Any, box: Region | None = None, choose: str = "all") -> list[Prepared]:
-        """Return what a sample holds, such as all faces in a photograph, each with what is known about it.
+        """Return everything that is found in a sample, such as all faces in a photograph, with information about each.
 
-        By default a sample holds one find, whose tensor has the windows of :meth:`load_windows`.
+        By default there is one result, whose tensor contains the windows of :meth:`load_windows`.
 
         Args:
             sample: The sample.
             box: The part of a picture to use.
-            choose: Which of several finds to return; the implementation says what it accepts.
+            choose: Which of several results to return. The accepted values depend on the implementation.
 
         Returns:
-            The finds; none if the sample holds nothing of the kind.
+            The results; an empty list if nothing was found.
         """
         return [Prepared(self.load_windows(sample, box))]
 
@@ -179,7 +178,7 @@ class Preprocessing(ABC):
         """Build the preprocessing that :meth:`to_dict` described.
 
         Args:
-            values: The constructor call as JSON values. A mapping without a class is one of pictures.
+            values: The constructor call as JSON values. Without a class name, it is a :class:`PicturePreprocessing`.
             trust: Import a class outside the library, named ``module:class``.
 
         Returns:
@@ -204,20 +203,19 @@ _PARAMETER = Parameter("preprocessing", Annotated[Call, Kind(Preprocessing, ("hy
 class PicturePreprocessing(Preprocessing):
     """Preprocessing of pictures: turn upright, crop, resize, scale to [0, 1], (x − mean)/std.
 
-    Everything before the normalization is done in 8 bits, so that a stored picture (a cache, an array set) and the file it
-    was decoded from give the same input. The default size and normalization are those of Liu (2020, 2.3) for faces: 112×96,
-    (pixel − 127.5)/128.
+    All steps before the normalization use 8 bits, so that a file and its stored picture (in a cache or an array) give the same
+    input. The default size and normalization are those of Liu (2020, 2.3) for faces: 112×96, (pixel − 127.5)/128.
 
     Args:
         size: (height, width) of the input.
         channels: Number of input channels. Gray pictures become three equal channels if this is 3; RGB pictures become gray
             (ITU-R 601) if this is 1.
-        mean: Subtracted from pixels in [0, 1]; one number, or one per channel.
-        std: Divides the difference; one number, or one per channel.
+        mean: Number that is subtracted from pixels in [0, 1], or one number per channel.
+        std: Number by which the difference is divided, or one number per channel.
         mirror: Whether the embedder appends the features of the mirror image to those of the picture.
-        crop: The part of the picture that is kept before resizing: None for all of it, "square" for the largest central
-            square, an integer n for the central n×n, (x_1, y_1, x_2, y_2) for that box, in pixels.
-        resize: "stretch" ignores the aspect ratio, "cover" keeps it and cuts off the excess, "contain" keeps it and fills the
+        crop: The part of the picture to keep before resizing: None for the whole picture, "square" for the largest central
+            square, an integer n for the central n×n pixels, (x_1, y_1, x_2, y_2) for a box in pixels.
+        resize: "stretch" changes the aspect ratio, "cover" keeps it and cuts off the excess, "contain" keeps it and fills the
             rest.
         interpolation: "bilinear" and "bicubic" (both antialiased) or "nearest".
         fill: The pixel value, in [0, 1], with which "contain" fills.
@@ -267,12 +265,12 @@ class PicturePreprocessing(Preprocessing):
 
         Args:
             sample: As in calling.
-            box: (x_1, y_1, x_2, y_2) is cut out first, such as the detected face in a table.
+            box: (x_1, y_1, x_2, y_2) of a part that is cut out first, such as a detected face.
         """
         return self._fit_shape(eight_bit_pixels(sample, box))
 
     def load_windows(self, sample: Any, box: Region | None = None) -> Shaped[Tensor, "1 c h w"]:
-        """Return the one window of a picture. Floating-point tensors are not rounded to 8 bits."""
+        """Return the single window of a picture. Floating-point tensors are not rounded to 8 bits."""
         if isinstance(sample, Tensor) and sample.is_floating_point() and box is None:
             return self._fit_shape(_check_range(sample))[None]
         return self.load(sample, box)[None]
@@ -286,7 +284,7 @@ class PicturePreprocessing(Preprocessing):
     def with_statistics(
         self, mean: float | tuple[float, ...], std: float | tuple[float, ...]
     ) -> "PicturePreprocessing":
-        """Return the same preprocessing with another mean and deviation, in units of pixels in [0, 1]."""
+        """Return the same preprocessing with another mean and standard deviation, for pixels in [0, 1]."""
         return replace(self, mean=mean, std=std)
 
     def _fit_shape(self, pixels: Shaped[Tensor, "*n _ _ _"]) -> Shaped[Tensor, "*n c h w"]:
@@ -328,7 +326,7 @@ def _convert_to_pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
             f"an image must be a path, bytes, a PIL image, an array or a tensor, got {type(image).__name__}"
         )
     pixels = torch.from_numpy(np.array(image))
-    # Not copied to contiguous channels: resizing is fastest in this memory layout.
+    # The channels are not made contiguous, because resizing is fastest in this memory layout.
     return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
 
 

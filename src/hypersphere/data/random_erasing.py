@@ -33,7 +33,7 @@ class RandomErasing(Augmentation):
         self.probability, self.fill = probability, fill
 
     def draws(self, shape: torch.Size) -> int:
-        """Return five: whether to erase, area, ratio, row and column."""
+        """Return the number of random draws per image: whether to erase, area, ratio, row and column."""
         return 5
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:

@@ -1,7 +1,7 @@
-"""Sound files decoded without trust: any sample rate, channel count and number format, limits on size, one kind of error.
+"""Decode sound files from untrusted sources: named formats only, limits on size, one kind of error.
 
-Files are decoded by libsndfile (``soundfile``): WAV, FLAC, Ogg with Vorbis or Opus, MP3 and AIFF. Integer samples are scaled
-to −1 … 1 by the range of their format.
+libsndfile (``soundfile``) decodes WAV, FLAC, Ogg with Vorbis or Opus, MP3 and AIFF files with any sample rate, number of
+channels and number format. Integer samples are scaled to −1 … 1 by the range of their format.
 """
 
 import io
@@ -20,20 +20,21 @@ RECORDING_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", 
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF")
 MAX_SAMPLES = 1 << 26  # of all channels, a quarter of a gigabyte; 70 minutes of one channel at 16 kHz
 MIN_RATE, MAX_RATE = 1000, 768_000  # Hz
+MAX_SILENT_PEAK = 1e-4  # highest absolute value in a silent recording, −80 dB
 FILTER_HALF_LENGTH = 32  # zero crossings of the resampling filter on each side
 FILTER_BETA = 12.0  # of its Kaiser window: about 118 dB of attenuation outside the passband
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Sound as numbers.
+    """The samples of a recording.
 
     Args:
-        samples: One row per moment and one column per channel, in −1 … 1.
-        rate: Samples per second and channel.
+        samples: Samples in −1 … 1, one column per channel.
+        rate: Sample rate in Hz.
 
     Raises:
-        ValueError: There is no sample, a sample is not finite, or the rate is impossible.
+        ValueError: There is no sample, a sample is not finite, or the rate is out of range.
 
     >>> recording = Recording(np.zeros((8000, 2), dtype=np.float32), 16000)
     >>> recording.seconds, recording.channels
@@ -65,7 +66,7 @@ class Recording:
         """Return the part from ``start`` to ``end`` in seconds.
 
         Raises:
-            ValueError: The part is empty or ends more than 0.1 s behind the end of the recording.
+            ValueError: The part is empty or ends more than 0.1 s after the end of the recording.
 
         >>> Recording(np.zeros((16000, 1), dtype=np.float32), 16000).cut(0.25, 0.5).seconds
         0.25
@@ -77,7 +78,7 @@ class Recording:
         return Recording(self.samples[round(start * self.rate) : round(end * self.rate)], self.rate)
 
     def resample(self, rate: int) -> Float32[np.ndarray, "n"]:
-        """Return the mean of the channels at another rate, by a polyphase filter.
+        """Return the mean of the channels at another sample rate, resampled by a polyphase filter.
 
         >>> Recording(np.ones((48000, 2), dtype=np.float32), 48000).resample(16000).shape
         (16000,)
@@ -100,10 +101,10 @@ def decode_recording(content: bytes, where: str, max_samples: int = MAX_SAMPLES)
     Args:
         content: The bytes of the file.
         where: The name of the file in errors.
-        max_samples: The largest number of samples of all channels. It is checked before anything is decoded.
+        max_samples: Maximum number of samples of all channels, checked before decoding.
 
     Raises:
-        CorruptDataError: The file is empty, damaged, too long or of another format, with the reason.
+        CorruptDataError: The file is empty, damaged, too long or of another format. The message contains the reason.
 
     >>> decode_recording(b"no sound", "noise.wav")
     Traceback (most recent call last):
@@ -119,19 +120,19 @@ def decode_recording(content: bytes, where: str, max_samples: int = MAX_SAMPLES)
                 raise ValueError(f"the format {file.format}")
             if file.frames * file.channels > max_samples:
                 raise TooManySamplesError(f"{file.frames}×{file.channels} samples, more than {max_samples}")
-            declared = file.frames
+            declared_length = file.frames
             samples = file.read(dtype="float32", always_2d=True)
             if len(samples) == 0:
                 raise ValueError("no samples")
-            if len(samples) < declared and file.format != "MP3":  # an MP3 header only estimates the length
-                raise ValueError(f"{len(samples)} of {declared} samples")
+            if len(samples) < declared_length and file.format != "MP3":  # an MP3 header only estimates the length
+                raise ValueError(f"{len(samples)} of {declared_length} samples")
             return Recording(samples, file.samplerate)
     except ImportError:
         raise
-    except Exception as error:  # a decoder may fail in any way on damaged bytes; the reason goes into the message
+    except Exception as error:  # a damaged file can raise any exception; its reason becomes part of the message
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")
         if isinstance(error, soundfile.LibsndfileError):
-            reason = error.error_string.rstrip(". ")  # without the address of a buffer
+            reason = error.error_string.rstrip(". ")  # str(error) would contain the address of a buffer
         found = f"{len(content)} bytes that do not decode ({reason})" if content else "an empty file"
         raise make_corrupt_error(where, found, "a whole sound file (WAV, FLAC, Ogg, MP3, AIFF)") from error
 
@@ -141,10 +142,10 @@ class TooManySamplesError(ValueError):
 
 
 def _check_riff_length(content: bytes) -> None:
-    """Refuse a WAV file that was cut off; libsndfile would read what is left. A stream of unknown length says 0 or −1."""
-    declared = int.from_bytes(content[4:8], "little")
-    if content[:4] == b"RIFF" and declared not in (0, 0xFFFFFFFF) and declared + 8 > len(content) + 1:
-        raise ValueError(f"{len(content)} of {declared + 8} bytes")
+    """Raise an error for a truncated WAV file, which libsndfile would accept. Streams of unknown length declare 0 or 2³² − 1."""
+    declared_length = int.from_bytes(content[4:8], "little")
+    if content[:4] == b"RIFF" and declared_length not in (0, 0xFFFFFFFF) and declared_length + 8 > len(content) + 1:
+        raise ValueError(f"{len(content)} of {declared_length + 8} bytes")
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:

@@ -35,7 +35,7 @@ class ResizedCrop(Augmentation):
         self.area, self.ratio = check_range("area", area, 1e-6, 1), check_range("ratio", ratio, 1e-3, 1e3)
 
     def draws(self, shape: torch.Size) -> int:
-        """Return four: area, ratio, row and column."""
+        """Return the number of random draws per image: area, ratio, row and column."""
         return 4
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c _ _"]:

@@ -1,4 +1,4 @@
-"""Crop, change the channels of, and resize pictures as tensors: equal 8-bit results for one picture and for a batch, on every device."""
+"""Crop pictures, change their channels, and resize them, as tensors. 8-bit results are the same for single pictures and batches."""
 
 import math
 from typing import Literal
@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-MAX_COVER_EXCESS = 4  # how many times the target's side "cover" enlarges a picture before cutting it
+MAX_COVER_EXCESS = 4  # longest side before "cover" cuts it, in sides of the target
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 
@@ -54,7 +54,7 @@ def set_channels(images: Shaped[Tensor, "*n _ h w"], channels: int) -> Shaped[Te
 
     Args:
         images: One image or a batch.
-        channels: The number of channels wanted.
+        channels: Number of channels of the result.
 
     Raises:
         ValueError: The images have another number of channels than 1 and 3.
@@ -85,9 +85,9 @@ def resize_images(
 ) -> Shaped[Tensor, "*n c h w"]:
     """Resize images to ``size`` = (height, width).
 
-    8-bit images are resized in integers on the CPU, whatever their device. Bilinear results differ from Pillow's by at most
-    two gray levels. Bicubic ones do so on average, and differ more beside sharp edges, because torch and Pillow clamp the
-    overshoot at different times. Floating-point images, in [0, 1], are resized on their device and stay differentiable.
+    8-bit images are resized in integers on the CPU. Bilinear results differ from those of Pillow by at most two gray levels.
+    Bicubic results differ by two gray levels on average, and by more near sharp edges, because torch and Pillow clamp the
+    overshoot at different steps. Floating-point images, in [0, 1], are resized on their device and stay differentiable.
 
     Args:
         images: One image or a batch.
@@ -118,12 +118,12 @@ def resize_images(
 
 
 def _crop_excess(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cut a very long picture to its middle, so that "cover" does not enlarge what it cuts off afterwards.
+    """Cut the ends of a very long picture, so that "cover" does not enlarge pixels that it cuts off afterwards.
 
     "cover" scales the picture so that its shorter side fits, and then cuts the longer side. A picture of 1×40,000 pixels
-    would become 112×4,480,000 on its way to 112×112. Therefore a picture whose longer side would exceed the target more than
-    MAX_COVER_EXCESS times is cut first. An even number of pixels goes, so the center stays. Other pictures are unchanged, bit
-    for bit.
+    would first become 112×4,480,000 pixels and then 112×112. Therefore, a picture whose longer side would become longer than
+    MAX_COVER_EXCESS sides of the target is cut first. An even number of pixels is removed, so the center does not move. Other
+    pictures are not changed.
     """
     lengths = images.shape[-2], images.shape[-1]
     scale = max(side / length for side, length in zip(size, lengths, strict=True))
@@ -136,7 +136,7 @@ def _crop_excess(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _interpolate(images: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
-    if interpolation == "nearest":  # the pixel under each center, in exact integers
+    if interpolation == "nearest":  # the pixel at each center, computed in integers
         rows, columns = (
             (2 * torch.arange(new, device=images.device) + 1) * old // (2 * new)
             for new, old in zip(size, images.shape[-2:], strict=True)
@@ -144,9 +144,8 @@ def _interpolate(images: Tensor, size: tuple[int, int], interpolation: str) -> T
         return images[..., rows[:, None], columns]
     batch = images if images.ndim == 4 else images[None]
     if images.is_floating_point():
-        result = F.interpolate(batch, size, mode=interpolation, antialias=True).clamp(
-            0, 1
-        )  # the cubic kernel overshoots
+        result = F.interpolate(batch, size, mode=interpolation, antialias=True)
+        result = result.clamp(0, 1)  # the cubic kernel overshoots
     else:
         result = F.interpolate(batch.cpu(), size, mode=interpolation, antialias=True).to(images.device)
     return result if images.ndim == 4 else result[0]

@@ -19,33 +19,36 @@ Root = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 def data_roots(root: Root = None) -> tuple[Path, ...]:
     """Return the folders that are searched for datasets, in order.
 
-    They are those given, else those of the environment variable ``HYPERSPHERE_DATA`` (several are separated as in ``PATH``), else
-    ``hypersphere`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``).
+    These are ``root``; without it, the folders in the environment variable ``HYPERSPHERE_DATA`` (separated as in ``PATH``); without
+    the variable, :func:`get_user_cache`.
 
     >>> data_roots("datasets")[0].name
     'datasets'
     """
     if root is None:
-        given = [folder for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
-        return tuple(Path(folder).expanduser() for folder in given) or (
-            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersphere",
-        )
+        folders = [Path(folder).expanduser() for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
+        return tuple(folders) or (get_user_cache(),)
     if isinstance(root, (str, os.PathLike)):
         return (Path(root),)
     return tuple(map(Path, root))
+
+
+def get_user_cache() -> Path:
+    """Return ``hypersphere`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersphere"
 
 
 @dataclass(frozen=True)
 class Folder:
     """The folder of a dataset and its entry in the catalog. Nothing outside the folder is read.
 
-    In names of the catalog and here, one that ends in a slash is a folder, any other a file.
+    A name that ends in a slash is the name of a folder, any other name that of a file, here and in the catalog.
     """
 
     entry: Entry
     path: Path
 
-    def first(self, *names: str) -> Path | None:
+    def find_file(self, *names: str) -> Path | None:
         """Return the first of these files that exists."""
         for name in names:
             if _exists(self.path, name):
@@ -53,9 +56,9 @@ class Folder:
                     return check_inside(self.path / name, self.path)
         return None
 
-    def file(self, *names: str) -> Path:
+    def get_file(self, *names: str) -> Path:
         """Return the first of these files that exists; raise an error that names them if there is none."""
-        found = self.first(*names)
+        found = self.find_file(*names)
         if found is None:
             raise MissingDataError(f"{self.path} holds no {' or '.join(names)}; {self.entry.remedy}")
         return found
@@ -104,10 +107,10 @@ def find_folder(name: str, root: Root = None) -> Folder:
     if found is not None:
         return found
     entry = CATALOG[name]
-    looked = ", ".join(str(top / entry.folders[0]) for top in data_roots(root))
+    searched = ", ".join(str(top / entry.folders[0]) for top in data_roots(root))
     how = f"get it with `hypersphere data get {name}`" if entry.sources else entry.note
     raise MissingDataError(
-        f"{name} is not in {looked}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})"
+        f"{name} is not in {searched}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})"
     )
 
 

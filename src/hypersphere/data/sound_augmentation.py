@@ -1,6 +1,6 @@
 """Augmentation of recordings: crops, gain, noise, speed and reverberation of samples, and masks in spectrograms.
 
-Everything is synthetic, so no other data is needed; :class:`AddNoise` can also draw from a folder of noises.
+Noise and reverberation are synthetic, so no other data is needed. :class:`AddNoise` can also use recordings of noise.
 """
 
 import functools
@@ -18,7 +18,7 @@ from .errors import DataError
 from .images import read_bytes
 from .recordings import RECORDING_ENDINGS, decode_recording
 
-COLORS = 3  # exponents of synthetic noise: white, pink, brown
+COLORS = 3  # kinds of synthetic noise: white, pink, brown
 
 
 class RandomCrop(Augmentation):
@@ -37,15 +37,15 @@ class RandomCrop(Augmentation):
         self.samples = samples
 
     def draws(self, shape: torch.Size) -> int:
-        """Return one, for the start of the crop."""
+        """Return the number of random draws per recording: one for the start of the crop."""
         return 1
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b m"]:
-        """Return the parts; recordings that are not longer stay whole."""
-        room = batch.shape[1] - self.samples
-        if room <= 0:
+        """Return the parts. Recordings that are not longer than a part are not cut."""
+        excess = batch.shape[1] - self.samples
+        if excess <= 0:
             return batch
-        starts = (u[:, :1] * (room + 1)).long().to(batch.device)
+        starts = (u[:, :1] * (excess + 1)).long().to(batch.device)
         return batch.gather(1, starts + torch.arange(self.samples, device=batch.device))
 
 
@@ -62,27 +62,27 @@ class Gain(Augmentation):
         self.decibels = decibels
 
     def draws(self, shape: torch.Size) -> int:
-        """One, for the level."""
+        """Return the number of random draws per recording: one for the level."""
         return 1
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b n"]:
-        """Return the louder or quieter recordings."""
+        """Return the recordings with changed levels."""
         return batch * (10 ** ((2 * u[:, :1] - 1) * self.decibels / 20)).to(batch)
 
 
 class AddNoise(Augmentation):
-    """Noise at a random ratio of signal to noise: synthetic (white, pink or brown), or from a folder of recordings.
+    """Noise at a random signal-to-noise ratio: synthetic (white, pink or brown), or from a folder of recordings.
 
     Args:
-        low: The lowest ratio in decibels.
-        high: The highest ratio in decibels.
-        share: The share of recordings that get noise.
-        folder: Recordings of noise, searched with all sub-folders; None for synthetic noise.
-        rate: Samples per second of the batch, to which noises are resampled.
+        low: Lowest signal-to-noise ratio in decibels.
+        high: Highest signal-to-noise ratio in decibels.
+        share: Share of the recordings to which noise is added.
+        folder: Folder of recordings of noise, including its sub-folders; None for synthetic noise.
+        rate: Sample rate of the batch in Hz. Recordings of noise are resampled to it.
 
     Raises:
         ValueError: An argument is out of range.
-        DataError: When first used, the folder holds no recording.
+        DataError: The folder contains no recording; raised at first use.
 
     >>> AddNoise()(torch.ones(2, 1600), torch.rand(2, 4)).shape
     torch.Size([2, 1600])
@@ -102,23 +102,23 @@ class AddNoise(Augmentation):
 
     @functools.cached_property
     def noises(self) -> Sequence[Tensor] | None:
-        """Samples of the noises in the folder, read at first use; None without a folder."""
+        """Samples of each recording in the folder, read at first use; None without a folder."""
         return None if self.folder is None else _read_noises(self.folder, self.rate)
 
     def draws(self, shape: torch.Size) -> int:
-        """Return four: whether to add noise, its level, its kind, and the position in it."""
+        """Return the number of random draws per recording: whether to add noise, its level, its kind, and the position in it."""
         return 4
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b n"]:
-        """Return the noisy recordings."""
-        noise = torch.stack([self._noise(batch.shape[1], row) for row in u]).to(batch)
+        """Return the recordings with noise."""
+        noise = torch.stack([self._make_noise(batch.shape[1], row) for row in u]).to(batch)
         ratio = 10 ** (-(self.low + (self.high - self.low) * u[:, 1:2]) / 20)
-        loud = batch.square().mean(1, keepdim=True).sqrt()
-        used = (u[:, :1] < self.share).to(batch)
-        unit = noise / noise.square().mean(1, keepdim=True).sqrt().clamp(min=1e-8)
-        return batch + used * ratio.to(batch) * loud * unit
+        level, noise_level = (x.square().mean(1, keepdim=True).sqrt() for x in (batch, noise))
+        is_used = (u[:, :1] < self.share).to(batch)
+        return batch + is_used * ratio.to(batch) * level * (noise / noise_level.clamp(min=1e-8))
 
-    def _noise(self, count: int, u: Tensor) -> Tensor:
+    def _make_noise(self, count: int, u: Tensor) -> Tensor:
+        """Return part of a recording of noise, or white noise whose spectrum is divided by a power of the frequency."""
         if self.noises is not None:
             noise = self.noises[min(int(u[2] * len(self.noises)), len(self.noises) - 1)]
             start = int(u[3] * len(noise))
@@ -130,7 +130,7 @@ class AddNoise(Augmentation):
 
 
 class Speed(Augmentation):
-    """A random change of speed, which also changes the pitch; the length stays, the end is cut or repeated.
+    """A random change of speed, which also changes the pitch. The length does not change: the end is cut or the start repeated.
 
     >>> Speed(0.1)(torch.rand(2, 100), torch.rand(2, 1)).shape
     torch.Size([2, 100])
@@ -142,26 +142,26 @@ class Speed(Augmentation):
         self.amount = amount
 
     def draws(self, shape: torch.Size) -> int:
-        """One, for the speed."""
+        """Return the number of random draws per recording: one for the speed."""
         return 1
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b n"]:
         """Return the faster or slower recordings, interpolated linearly."""
         count = batch.shape[1]
-        places = torch.arange(count) * (1 + self.amount * (2 * u[:, :1] - 1))
-        low = places.floor()
+        positions = torch.arange(count) * (1 + self.amount * (2 * u[:, :1] - 1))
+        low = positions.floor()
         index = (low.long() % count).to(batch.device)
-        fraction = (places - low).to(batch)
+        fraction = (positions - low).to(batch)
         return batch.gather(1, index) * (1 - fraction) + batch.gather(1, (index + 1) % count) * fraction
 
 
 class Reverberate(Augmentation):
-    """A synthetic room: noise that decays exponentially, after the direct sound.
+    """Reverberation of a synthetic room, whose impulse response is the direct sound and exponentially decaying noise.
 
     Args:
-        seconds: The longest reverberation time (60 dB).
-        share: The share of recordings that are changed.
-        rate: Samples per second.
+        seconds: Longest reverberation time (decay by 60 dB).
+        share: Share of the recordings to which reverberation is added.
+        rate: Sample rate in Hz.
 
     >>> Reverberate(0.1)(torch.rand(2, 2000), torch.rand(2, 4)).shape
     torch.Size([2, 2000])
@@ -173,33 +173,36 @@ class Reverberate(Augmentation):
         self.seconds, self.share, self.rate = seconds, share, rate
 
     def draws(self, shape: torch.Size) -> int:
-        """Return four: whether to add reverberation, its duration, its level, and its noise."""
+        """Return the number of random draws per recording: whether to add reverberation, its duration, level, and noise."""
         return 4
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b n"]:
-        """Return the recordings in rooms, at their former level."""
+        """Return the recordings with reverberation, at unchanged levels."""
         length = int(self.seconds * self.rate)
         times = torch.arange(length) / self.rate
         seeds = [torch.Generator().manual_seed(int(row[3] * (1 << 48))) for row in u]
         noise = torch.stack([torch.randn(length, generator=generator) for generator in seeds])
         decay = torch.exp(-3 * math.log(10) * times / (self.seconds * (0.1 + 0.9 * u[:, 1:2])))
-        tail = noise * decay
-        tail = tail / tail.square().sum(1, keepdim=True).sqrt() * (0.1 + 0.9 * u[:, 2:3])
-        tail[:, 0] = 1
-        room = tail.to(batch)
+        response = noise * decay
+        response = response / response.square().sum(1, keepdim=True).sqrt() * (0.1 + 0.9 * u[:, 2:3])
+        response[:, 0] = 1  # the direct sound
+        response = response.to(batch)
         size = batch.shape[1] + length
-        wet = torch.fft.irfft(torch.fft.rfft(batch, size) * torch.fft.rfft(room, size), size)[:, : batch.shape[1]]
-        wet = wet * (batch.square().mean(1, keepdim=True) / wet.square().mean(1, keepdim=True).clamp(min=1e-12)).sqrt()
-        return torch.where((u[:, :1] < self.share).to(batch.device), wet, batch)
+        result = torch.fft.irfft(torch.fft.rfft(batch, size) * torch.fft.rfft(response, size), size)[
+            :, : batch.shape[1]
+        ]
+        power, new_power = (x.square().mean(1, keepdim=True) for x in (batch, result))
+        result = result * (power / new_power.clamp(min=1e-12)).sqrt()
+        return torch.where((u[:, :1] < self.share).to(batch.device), result, batch)
 
 
 class SpecAugment(Augmentation):
-    """Bands and stretches of time of a spectrogram set to its mean (Park et al., 2019, without warping).
+    """Random ranges of bands and of frames of a spectrogram are set to its mean (Park et al., 2019, without warping).
 
     Args:
-        bands: The widest mask of bands.
-        frames: The longest mask of frames.
-        masks: Masks of each kind.
+        bands: Maximum number of bands in a mask.
+        frames: Maximum number of frames in a mask.
+        masks: Number of masks of each kind.
 
     >>> SpecAugment(2, 3)(torch.rand(2, 8, 20), torch.rand(2, 8)).shape
     torch.Size([2, 8, 20])
@@ -211,7 +214,7 @@ class SpecAugment(Augmentation):
         self.bands, self.frames, self.masks = bands, frames, masks
 
     def draws(self, shape: torch.Size) -> int:
-        """Return two per mask: width and position."""
+        """Return the number of random draws per spectrogram: width and position of each mask."""
         return 4 * self.masks
 
     def __call__(self, batch: Float[Tensor, "b bands frames"], u: Uniforms) -> Float[Tensor, "b bands frames"]:
@@ -222,9 +225,9 @@ class SpecAugment(Augmentation):
                 size = batch.shape[axis]
                 width = (u[:, at] * (min(widest, size) + 1)).floor()
                 start = u[:, at + 1] * (size - width)
-                place = torch.arange(size)
-                hidden = (place >= start[:, None]) & (place < (start + width)[:, None])
-                batch = torch.where(hidden.to(batch.device).unsqueeze(3 - axis), mean, batch)
+                index = torch.arange(size)
+                is_masked = (index >= start[:, None]) & (index < (start + width)[:, None])
+                batch = torch.where(is_masked.to(batch.device).unsqueeze(3 - axis), mean, batch)
         return batch
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-FLOOR = 1e-8  # the least power before the logarithm; about the noise of 16-bit samples
+MIN_POWER = 1e-8  # lower powers are raised to it before the logarithm; about the noise of 16-bit samples
 MelScale = Literal["slaney", "htk"]
 
 
@@ -32,8 +32,8 @@ def short_time_power(
     >>> short_time_power(torch.zeros(16000)).shape
     torch.Size([201, 98])
     """
-    # A product with cosines and sines instead of an FFT: at 400 samples it is as fast, and exported graphs, whose runtimes
-    # have Fourier transforms of low precision, compute the same numbers.
+    # Multiply by cosines and sines instead of calling an FFT. For 400 samples this is as fast, and exported graphs compute the
+    # same numbers, although the Fourier transforms of their runtimes have a low precision.
     frames = samples.unfold(-1, fft, hop)
     cosines, sines = _build_fourier_matrices(fft, window, samples.dtype, samples.device)
     return ((frames @ cosines).square() + (frames @ sines).square()).transpose(-1, -2)
@@ -76,8 +76,8 @@ def mel_spectrogram(
     filters = mel_filters(rate, fft, bands, low, high, scale).to(power)
     result = filters @ power
     if logarithm:
-        # Not result + FLOOR: the optimizer of exported graphs drops an addition that small.
-        result = result.clamp(min=FLOOR).log()
+        # Not result + MIN_POWER, because the optimizer of exported graphs removes such a small addition.
+        result = result.clamp(min=MIN_POWER).log()
     return result - result.mean(-1, keepdim=True) if center else result
 
 

@@ -29,7 +29,9 @@ class TinyImageNet(InMemory):
 
     def __init__(self, root: Root = None, train: bool = True, size: int | None = None):
         folder = find_folder("tiny_imagenet", root)
-        source = folder.file("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/")
+        source = folder.get_file(
+            "tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/"
+        )
         pattern = _TRAIN if train else _VALID
 
         def prepare(name: str, content: bytes) -> UInt8[np.ndarray, "c h w"]:

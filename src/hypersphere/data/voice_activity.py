@@ -1,12 +1,12 @@
-"""Removal of long silences: which parts of a recording hold speech, judged by their energy."""
+"""Detection of speech by its energy, and removal of long silences."""
 
 import numpy as np
 from jaxtyping import Bool, Float32
 
 FRAME_SECONDS = 0.03
-SMOOTHED_FRAMES = 8  # the decision about a frame is the majority of this many around it
-KEPT_SILENT_FRAMES = 6  # silences of up to this number of frames are kept, so that words stay separated
-LOUD_QUANTILE = 0.95  # the level of speech is that of this quantile of frames
+SMOOTHED_FRAMES = 8  # each decision is replaced by the majority of this number of decisions around it
+KEPT_SILENT_FRAMES = 6  # shorter silences are kept, so that words stay separated
+LOUD_QUANTILE = 0.95  # quantile of the power of all frames that is used as the level of speech
 
 
 def trim_silence(
@@ -14,17 +14,17 @@ def trim_silence(
 ) -> Float32[np.ndarray, "m"]:
     """Return a recording without its long silences.
 
-    A frame of 30 ms is speech if its power is at most ``decibels`` below that of the loud frames (the 95 % quantile).
-    Decisions are smoothed over 8 frames, and 3 silent frames on each side of speech are kept.
+    A frame of 30 ms is speech if its power is at most ``decibels`` below the 95 % quantile of all frames. Decisions are
+    smoothed over 8 frames, and 3 silent frames on each side of speech are kept.
 
     Args:
         samples: The recording.
-        rate: Samples per second.
-        decibels: How far below the loud frames speech may be.
-        frames: Decisions about the frames from elsewhere, such as a trained detector.
+        rate: Sample rate in Hz.
+        decibels: Maximum difference of speech from the 95 % quantile.
+        frames: Whether each frame is speech, for example from a trained detector. None uses :func:`detect_speech`.
 
     Returns:
-        The rest; the recording itself if no frame is speech.
+        The samples of the remaining frames; the whole recording if no frame is speech.
 
     >>> tone = np.sin(np.arange(16000, dtype=np.float32))
     >>> silence = np.zeros(32000, dtype=np.float32)
@@ -42,7 +42,7 @@ def trim_silence(
 
 
 def detect_speech(samples: Float32[np.ndarray, "n"], rate: int, decibels: float = 35.0) -> Bool[np.ndarray, "k"]:
-    """Return for each frame of 30 ms whether its power is near that of the loud frames.
+    """Return for each frame of 30 ms whether its power is at most ``decibels`` below the 95 % quantile.
 
     >>> detect_speech(np.concatenate([np.zeros(960), np.ones(960)]).astype(np.float32), 16000).tolist()
     [False, False, True, True]
