@@ -51,7 +51,7 @@ def test_class_angles_against_every_pair(rows, monkeypatch):
     pairs = [between(a, b) for a, b in itertools.combinations(centers, 2)]
     same = [between(x[i], x[j]) for i, j in itertools.combinations(range(40), 2) if y[i] == y[j]]
     other = [between(x[i], x[j]) for i, j in itertools.combinations(range(40), 2) if y[i] != y[j]]
-    monkeypatch.setattr(module._extremes, "__defaults__", (rows,))
+    monkeypatch.setattr(module._find_extreme_angles, "__defaults__", (rows,))
     found = class_angles(torch.from_numpy(x), torch.from_numpy(y))
     assert found.intra == pytest.approx(np.mean([between(v, centers[c]) for v, c in zip(x, y, strict=True)]), rel=1e-9)
     assert found.inter == pytest.approx(np.mean(pairs), rel=1e-9)

@@ -66,7 +66,7 @@ def test_refuses():
         paired_difference(scores, scores, same, resamples=1)
     with pytest.raises(ValueError, match=r"identities must be integers of shape \(20, 2\)"):
         paired_difference(scores, scores, same, identities=torch.zeros(20, 1).long())
-    with pytest.raises(ValueError, match="too few of them"):
+    with pytest.raises(ValueError, match="give pairs of more identities"):
         paired_difference(scores, scores, same, identities=torch.tensor([[0, 0], [1, 2]]).repeat(10, 1), resamples=50)
     with pytest.raises(ValueError, match="scores and same must both have shape"):
         paired_difference(scores, scores[:-1], same)

@@ -22,5 +22,5 @@ def test_zero_for_the_same_sample_and_larger_for_a_larger_shift():
 
 
 def test_refuses():
-    with pytest.raises(ValueError, match=r"vectors of one dimension, got shapes \(0, 2\) and \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"vectors of the same dimension, got shapes \(0, 2\) and \(3, 2\)"):
         energy_distance(torch.randn(0, 2), torch.randn(3, 2))

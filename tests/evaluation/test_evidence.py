@@ -30,7 +30,7 @@ def test_other_files_are_refused(tmp_path):
     from hypersphere.files import save_tree
 
     save_tree({"format": "other"}, tmp_path / "x")
-    with pytest.raises(ValueError, match="no file of format hypersphere-evidence/1"):
+    with pytest.raises(ValueError, match="not a file of format hypersphere-evidence/1"):
         Evidence.load(tmp_path / "x")
 
 

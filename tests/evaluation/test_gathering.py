@@ -37,7 +37,7 @@ def test_one_process_keeps_its_own():
 
 @pytest.mark.untyped
 def test_refuses():
-    with pytest.raises(ValueError, match="one for each of 25 features"):
+    with pytest.raises(ValueError, match="one entry for each of 25 features"):
         gather_features(FEATURES, LABELS[:-1])
     with pytest.raises(ValueError, match="index must be integers"):
         gather_features(FEATURES, LABELS, index=torch.rand(25))

@@ -181,7 +181,7 @@ def test_refuses(data):
         open_set_report(features, labels, quality=torch.full((180,), torch.nan))
     with pytest.raises(ValueError, match=r"fars must be rates in \(0, 1\]"):
         open_set_report(features, labels, fars=(0.0,))
-    with pytest.raises(ValueError, match="labels must hold pairs"):
+    with pytest.raises(ValueError, match="labels must give same and different pairs"):
         open_set_report(features, torch.arange(180))
     with pytest.raises(ValueError, match="finite"):
         all_pairs(features.index_fill(0, torch.tensor([3]), torch.nan), labels)

@@ -80,7 +80,7 @@ class TestASNorm(ScoreContract):
     def test_refuses(self):
         with pytest.raises(ValueError, match="top and the cohort's size must be integers ≥ 2"):
             ASNorm(COHORT[:1])
-        with pytest.raises(ValueError, match="deviation would be 0"):
+        with pytest.raises(ValueError, match="got a standard deviation of 0"):
             ASNorm(torch.ones(3, 2))(torch.eye(2), torch.eye(2))
 
 

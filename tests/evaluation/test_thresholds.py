@@ -136,7 +136,7 @@ def test_the_promise_over_people_is_kept(correlation):
 
 
 def test_too_few_people_are_refused():
-    with pytest.raises(ValueError, match=r"needs strangers of at least 59 people to be promised .* got 5 people"):
+    with pytest.raises(ValueError, match=r"needs strangers of at least 59 people to be guaranteed .* got 5 people"):
         choose_threshold(torch.rand(50), fpir=0.05, people=torch.arange(50) % 5)
 
 
