@@ -41,8 +41,8 @@ def margin_softmax(
         t_i = \text{scale}·ψ(θ_{y_i}) + b_{y_i},\quad z_{ij} = \text{scale}·φ(g(θ_j)) + b_j
 
     Args:
-        features: x, any floating dtype; half precision is computed in float32, also under autocast, and gives a float32
-            loss.
+        features: x, of any floating dtype. Half precision is computed in float32, also under autocast, and the loss is in
+            float32.
         weight: The class weights as rows; with ``sub_centers=K`` row c·K + k is the k-th center of class c.
         labels: Classes in [0, C), or ``ignore_index``; or :class:`~hypersphere.objectives.Targets` with soft targets or
             sample weights.
@@ -52,16 +52,15 @@ def margin_softmax(
         bias: b, one per class, or a scalar that all classes share.
         comparison: How t is compared with the z_j, an object of :mod:`hypersphere.objectives.comparisons`; the
             cross-entropy above by default.
-        annealing: λ ≥ 0; the target's logit is (λ·plain + margin)/(1 + λ).
-        sub_centers: K rows of the weight per class, of which the nearest one is used.
-        gradient: ``"exact"`` is the derivative of the loss. ``"detached"`` holds the margin's effects ψ(θ) − g(θ) and
-            φ(θ) − g(θ) constant: the loss has the same value, and its gradient is the one of the plain logits under the
-            margin's probabilities.
-        reduction: Over the samples that are not ignored. If every label is ignored, the mean is 0.
+        annealing: λ ≥ 0; the target's logit is (λ·(logit without margin) + logit with margin)/(1 + λ).
+        sub_centers: K, the number of weight rows per class, of which the nearest one is used.
+        gradient: ``"exact"`` is the derivative of the loss. ``"detached"`` treats the margin's effects ψ(θ) − g(θ) and
+            φ(θ) − g(θ) as constants in the backward pass. The loss has the same value.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the samples that are not ignored. If all are ignored, the mean is 0.
         ignore_index: The label of samples that do not count.
-        label_smoothing: ε of the cross-entropy; another comparison has none.
-        chunk: How many classes at a time. ``"auto"`` chooses by the number of logits, ``None`` is plain autograd on all of
-            them; :mod:`hypersphere.objectives.engine` has the table of what is used when.
+        label_smoothing: ε of the cross-entropy; other comparisons do not support it.
+        chunk: Number of classes to compute at a time. ``"auto"`` chooses it by the number of logits, and ``None`` computes all at
+            once with plain autograd. The table in :mod:`hypersphere.objectives.engine` lists the methods.
         matmul_dtype: Compute the large matrix products in this dtype (``torch.bfloat16``); full precision by default.
 
     Returns:
@@ -115,7 +114,7 @@ def class_logits(
 ) -> Float[Tensor, "n c"]:
     r"""Compute scale·g(θ_j) + b_j of every class, without a margin: the logits that a trained head predicts with.
 
-    ``subset`` says which classes the rows are; by default all.
+    The arguments are those of :func:`margin_softmax`. ``subset`` has the classes of the rows; by default these are all classes.
 
     >>> class_logits(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 5.0]]), scale="feature_norm")
     tensor([[3., 0.]])

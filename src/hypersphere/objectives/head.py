@@ -47,7 +47,7 @@ class MarginSoftmax(ShardedClassifier):
         comparison: How the target's logit is compared with the others, an object of
             :mod:`hypersphere.objectives.comparisons`; the cross-entropy by default.
         annealing: An :class:`Annealing`, advanced by :meth:`step` and saved in the state_dict.
-        sample: Train on a part of the classes in each step: a rate, a schedule of rates such as
+        sample: Use only some of the classes in each training step: a rate, a schedule of rates such as
             ``Stages([0.1, 1.0], at=[9000])``, or a :class:`~hypersphere.objectives.Sample`. The gradient of ``weight``
             is then sparse, for :class:`~hypersphere.objectives.RowSGD` or :class:`~hypersphere.objectives.RowAdam`.
             The default is all classes.
@@ -146,7 +146,7 @@ class MarginSoftmax(ShardedClassifier):
         self.gradient, self.reduction, self.ignore_index = gradient, reduction, ignore_index
         self.chunk, self.matmul_dtype = chunk, matmul_dtype
         schedules = [m for m in self.margin.modules() if isinstance(m, Strength) and type(m).step is not Strength.step]
-        # Training passes so far without a call of step(); None where nothing is left to warn about.
+        # Number of training passes without a call of step(), or None if a warning is no longer needed.
         self._unadvanced_passes: int | None = 0 if annealing or self.sample or schedules else None
         for unusual in (self.margin.warning(), describe_unusual_scale(scale)):
             if unusual is not None:
@@ -222,7 +222,7 @@ class MarginSoftmax(ShardedClassifier):
             )
         if isinstance(labels, Targets):
             batch = GatheredBatch(features, features, labels.labels, labels.soft, labels.weights)
-        else:  # the checks of Targets would break a compiled graph
+        else:  # without Targets, whose checks would end a compiled graph
             batch = GatheredBatch(features, features, labels)
         return compute_loss(batch, self.weight, ClassSubset(self.num_classes, self.num_classes), **options)
 
@@ -297,9 +297,9 @@ class MarginSoftmax(ShardedClassifier):
     def step(self) -> None:
         """Advance all schedules (annealing, sample and margin) by one step. Call once per optimizer step."""
         self._unadvanced_passes = None
-        for moves in (self.annealing, self.sample, self.margin):
-            if moves is not None:
-                moves.step()
+        for schedule in (self.annealing, self.sample, self.margin):
+            if schedule is not None:
+                schedule.step()
 
     def extra_repr(self) -> str:
         """Return sizes, scale, and the options that differ from their defaults."""
@@ -310,8 +310,8 @@ class MarginSoftmax(ShardedClassifier):
             "gradient": (self.gradient, "exact"),
             "chunk": (self.chunk, "auto"),
         }
-        shown = [f"{name}={value!r}" for name, (value, default) in options.items() if value != default]
-        return ", ".join([f"in_features={self.in_features}, num_classes={self.num_classes}, scale={scale}", *shown])
+        changed = [f"{name}={value!r}" for name, (value, default) in options.items() if value != default]
+        return ", ".join([f"in_features={self.in_features}, num_classes={self.num_classes}, scale={scale}", *changed])
 
 
 def describe_unusual_scale(scale: Scale) -> str | None:

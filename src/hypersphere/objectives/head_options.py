@@ -1,4 +1,4 @@
-"""The options that all heads share, and their place in signatures and docstrings."""
+"""The options that all heads share, and how they appear in signatures and docstrings."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ Head = TypeVar("Head", bound=type)
 
 
 class HeadOptions(TypedDict, total=False):
-    """Keyword arguments that every head passes on; :class:`~hypersphere.objectives.MarginSoftmax` explains each."""
+    """Keyword arguments of every head; :class:`~hypersphere.objectives.MarginSoftmax` explains them."""
 
     annealing: Annealing | None
     sample: float | Strength | Sample | None
@@ -32,16 +32,16 @@ class HeadOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-# Names that other libraries use → the name here.
+# Names of arguments in other libraries, and their names here.
 SPELLINGS = {"s": "scale", "margin": "m", "r": "scale", "k": "sub_centers", "out_features": "num_classes"}
 
 
 def write_out_options(cls: Head) -> Head:
     """Replace ``**options`` in the signature of a head by the options themselves, and document every argument.
 
-    A head declares ``**options: Unpack[HeadOptions]`` and documents its own arguments. This fills the rest in from the
-    class it derives from, so that ``help(hs.ArcFace)`` and editors show a complete list. A default that differs from
-    the parent's is taken from the class attribute ``option_defaults``.
+    A head declares ``**options: Unpack[HeadOptions]`` and documents only its own arguments. The other arguments are copied from
+    its base class, so that ``help(hs.ArcFace)`` and editors show a complete list. A default that differs from that of the base
+    class is read from the class attribute ``option_defaults``.
 
     Args:
         cls: The class of the head; its ``__signature__`` and ``__doc__`` are set.
@@ -54,18 +54,18 @@ def write_out_options(cls: Head) -> Head:
     """
     parent = cls.__mro__[1]
     inherited = inspect.signature(parent).parameters
-    found: list[inspect.Parameter] = []
+    complete: list[inspect.Parameter] = []
     for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:  # type: ignore[misc]
         if get_origin(parameter.annotation) is not Unpack:
-            found.append(parameter)
+            complete.append(parameter)
             continue
         defaults = getattr(cls, "option_defaults", {})
         for name, kind in get_args(parameter.annotation)[0].__annotations__.items():
             default = defaults.get(name, inherited[name].default)
-            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-    cls.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+            complete.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    cls.__signature__ = inspect.Signature(complete)  # type: ignore[attr-defined]
     if cls.__doc__ is not None:  # None under python -OO
-        cls.__doc__ = _complete_arguments(cls.__doc__, parent.__doc__ or "", [parameter.name for parameter in found])
+        cls.__doc__ = _complete_arguments(cls.__doc__, parent.__doc__ or "", [parameter.name for parameter in complete])
     return cls
 
 
@@ -82,8 +82,8 @@ def list_arguments(cls: type) -> list[str] | None:
     ['in_features', 'num_classes', 'm', 'scale']
     """
     parameters = inspect.signature(cls).parameters.values()
-    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    return None if anything else [parameter.name for parameter in parameters]
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    return None if takes_any else [parameter.name for parameter in parameters]
 
 
 def check_keywords(cls: type, given: dict[str, Any]) -> None:
@@ -94,7 +94,8 @@ def check_keywords(cls: type, given: dict[str, Any]) -> None:
         given: The keyword arguments of a call.
 
     Raises:
-        TypeError: If one is unknown. The message lists the arguments and names the one that may be meant.
+        TypeError: If one is unknown. The message lists the arguments, and the name of the argument if other libraries use
+            this one.
     """
     accepted = list_arguments(cls)
     for name in given:
@@ -105,7 +106,7 @@ def check_keywords(cls: type, given: dict[str, Any]) -> None:
 
 
 def _complete_arguments(text: str, parent: str, names: list[str]) -> str:
-    """Return a docstring whose ``Args`` section has an entry for each of ``names``, the missing ones from ``parent``."""
+    """Return the docstring with an ``Args`` entry for each of ``names``; missing entries are copied from ``parent``."""
     text = inspect.cleandoc(text)
     entries = _read_entries(inspect.cleandoc(parent)) | _read_entries(text)
     section = "Args:\n" + "".join(f"    {name}: {entries[name]}\n" for name in names if name in entries)
@@ -119,5 +120,5 @@ def _complete_arguments(text: str, parent: str, names: list[str]) -> str:
 def _read_entries(text: str) -> dict[str, str]:
     """Return the entries of the ``Args`` section of a docstring by the name of the argument."""
     section = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^ {4}([\w, ]+): ((?:.*)(?:\n {8,}.*)*)", section, re.MULTILINE)
-    return {name.strip(): entry for names, entry in found for name in names.split(",")}
+    entries = re.findall(r"^ {4}([\w, ]+): ((?:.*)(?:\n {8,}.*)*)", section, re.MULTILINE)
+    return {name.strip(): entry for names, entry in entries for name in names.split(",")}

@@ -82,7 +82,7 @@ class ShardedClassifier(Classifier):
         """Return the classes that this process holds; None for all."""
         if self.shards is None:
             return None
-        first, size = self.shards.bounds()
+        first, size = self.shards.get_bounds()
         return ClassSubset(self.num_classes, size, first, processes=self.shards)
 
     def local_logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
@@ -146,7 +146,7 @@ class ShardedClassifier(Classifier):
 
     def _select_classes(self, labels: Int[Tensor, "n"]) -> tuple[Tensor, Tensor | None, ClassSubset]:
         """Return the rows, the biases and the subset of the classes of this step."""
-        first, size = (0, self.num_classes) if self.shards is None else self.shards.bounds()
+        first, size = (0, self.num_classes) if self.shards is None else self.shards.get_bounds()
         if self.sample is None or not self._samples():
             return (
                 self.local_rows(),

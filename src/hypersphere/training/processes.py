@@ -20,7 +20,7 @@ from .._extras import require
 from ..collectives import is_distributed
 from ..energy import Regularizer
 from ..objectives import MarginSoftmax
-from ..objectives.parallel import convert_stored, fit_state, gather_tree, ignore_shards, sharded_parameters
+from ..objectives.parallel import convert_stored, find_sharded_parameters, fit_state, gather_tree, ignore_shards
 from .averaging import MovingAverage
 from .settings import Settings
 
@@ -210,7 +210,7 @@ def unshard_heads(task: nn.Module) -> None:
 
 def gather_states(task: nn.Module, states: dict[str, Any]) -> dict[str, Any]:
     """Return the states of a checkpoint with shards gathered, so that any number of processes can load them."""
-    if not is_distributed() or not sharded_parameters(task):
+    if not is_distributed() or not find_sharded_parameters(task):
         return states
     return {name: gather_tree(state) for name, state in states.items()}
 

@@ -46,7 +46,7 @@ def test_points_of_least_energy_and_groups_are_settings():
     assert torch.allclose(head.weight, place_prototypes(12, 3))
     grouped = assign(call(PrototypeSoftmax), ["groups=0,0,1,1", "spread=0.3"]).build(in_features=3, num_classes=4)
     assert torch.allclose(grouped.weight, place_prototypes(4, 3, groups=[0, 0, 1, 1], spread=0.3))
-    with pytest.raises(ValueError, match="leave out s and groups"):
+    with pytest.raises(ValueError, match="cannot be combined with s or groups"):
         PrototypeSoftmax(3, 12, prototypes=torch.eye(12, 3), s=1.0)
 
 

@@ -13,10 +13,10 @@ from tests.objectives.parallel_cases import agree, divided_batch, on_shards, res
 pytestmark = pytest.mark.untyped
 
 
-def bounds(group, num_classes):
+def list_bounds(group, num_classes):
     mesh = dist.device_mesh.DeviceMesh.from_group(group, "cpu")
     shards = Shards(mesh, num_classes)
-    return [list(shards.bounds(rank)) for rank in range(shards.processes)]
+    return [list(shards.get_bounds(rank)) for rank in range(shards.processes)]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def bounds(group, num_classes):
     [(6, [[0, 2], [2, 2], [4, 2]]), (4, [[0, 2], [2, 2], [4, 0]]), (2, [[0, 1], [1, 1], [2, 0]])],
 )
 def test_classes_are_divided_as_torch_divides_rows(num_classes, expected, pool):
-    assert pool.run(bounds, num_classes, processes=3)[0] == expected
+    assert pool.run(list_bounds, num_classes, processes=3)[0] == expected
     chunks = [len(part) for part in torch.arange(num_classes).chunk(3)]
     assert [size for _, size in expected if size] == chunks
 

@@ -12,7 +12,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from hypersphere.objectives import ArcFace, RowSGD, Sample, SphereFace2
-from hypersphere.objectives.parallel import fit_state, gather_state_dict, gather_tree, ignore_shards, sharded_parameters
+from hypersphere.objectives.parallel import (
+    find_sharded_parameters,
+    fit_state,
+    gather_state_dict,
+    gather_tree,
+    ignore_shards,
+)
 from hypersphere.objectives.parallel.storage import choose_device
 
 pytestmark = pytest.mark.untyped
@@ -160,7 +166,7 @@ def test_a_run_goes_on_with_another_number_of_processes(sub_centers, pool, tmp_p
 def exported(group, head, path):
     head = copy.deepcopy(head).shard(group)
     assert isinstance(head.weight, DTensor)
-    assert len(sharded_parameters(head)) == (1 if head.bias.ndim == 0 else 2)
+    assert len(find_sharded_parameters(head)) == (1 if head.bias.ndim == 0 else 2)
     state = gather_state_dict(head)
     if dist.get_rank(group) == 0:
         safetensors.torch.save_file(state, path)

@@ -115,20 +115,20 @@ class Processes(Reduce, Protocol):
 
     :mod:`hypersphere.collectives` explains what *replicated* and *share* mean.
 
-    >>> [name for name in ("gather", "add", "enter", "own") if not hasattr(Processes, name)]
+    >>> [name for name in ("gather", "sum_shares", "as_share", "select_own_losses") if not hasattr(Processes, name)]
     []
     """
 
     def gather(self, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> GatheredBatch:
         """Return the samples of all processes."""
 
-    def add(self, share: Tensor) -> Tensor:
+    def sum_shares(self, share: Tensor) -> Tensor:
         """Sum shares over the processes into a replicated tensor."""
 
-    def enter(self, replicated: Tensor) -> Tensor:
+    def as_share(self, replicated: Tensor) -> Tensor:
         """Return a replicated tensor for use in a share."""
 
-    def own(self, losses: Tensor) -> Tensor:
+    def select_own_losses(self, losses: Tensor) -> Tensor:
         """Select the losses of this process's samples from those of all processes."""
 
 
@@ -182,11 +182,11 @@ class ClassSubset(NamedTuple):
 
     def sum_shares(self, share: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Sum the results of all subsets over the processes."""
-        return share if self.processes is None else self.processes.add(share)
+        return share if self.processes is None else self.processes.sum_shares(share)
 
     def as_share(self, replicated: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Return a replicated tensor for use with the classes of this subset."""
-        return replicated if self.processes is None else self.processes.enter(replicated)
+        return replicated if self.processes is None else self.processes.as_share(replicated)
 
 
 ALL_CLASSES = ClassSubset(0, 0)
@@ -363,7 +363,7 @@ def _reduce(
     loss = loss if ignored is None else loss.masked_fill(ignored, 0)
     loss = loss if weights is None else loss * weights
     if reduction == "none":
-        return loss if processes is None else processes.own(loss)
+        return loss if processes is None else processes.select_own_losses(loss)
     if reduction == "sum":
         return loss.sum()
     if ignored is None and weights is None:

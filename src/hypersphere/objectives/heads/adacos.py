@@ -75,10 +75,11 @@ class AdaCos(MarginSoftmax):
         counts = ~targets.ignored
         count = counts.sum()
         log_b = sums.values.masked_fill(~counts, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
-        # cos(min(π/4, θ)) is max(cos π/4, cos θ); the median of angles is the lower of two, that of cosines the upper.
+        # cos(min(π/4, θ)) = max(cos π/4, cos θ). Of two middle angles the smaller one is meant, which has the larger cosine, but
+        # nanmedian returns the smaller of two middle values. Hence the signs.
         median = -(-targets.cos).masked_fill(~counts, torch.nan).nanmedian()
         new = (log_b / median.clamp_min(math.cos(math.pi / 4))).clamp_min(1)
-        usable = (count > 0) & new.isfinite()  # a batch with NaN must not spoil the scale for good
+        usable = (count > 0) & new.isfinite()  # a batch with NaN must not make the scale NaN
         self.scale.copy_(torch.where(usable, new.to(self.scale.dtype), self.scale))
 
 

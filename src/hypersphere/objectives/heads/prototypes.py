@@ -50,17 +50,15 @@ def simplex_prototypes(num_classes: int, dim: int, *, generator: torch.Generator
 class PrototypeSoftmax(MarginSoftmax):
     r"""Softmax s·cos θ with fixed class weights: only the features are trained.
 
-    ``weight`` is a parameter without a gradient, so it is saved with the head and found by functions that look for a
-    classifier.
-
-    Use it where classes will be added to a fixed arrangement, or where a hierarchy of the classes is known.
+    ``weight`` is a parameter without a gradient, so it is saved with the head, and functions that search for a classifier find
+    it. Use it if classes will be added to a fixed arrangement, or if a hierarchy of the classes is known.
 
     Args:
         prototypes: The class weights (C, d). The default is :func:`simplex_prototypes`, which needs C ≤ d + 1.
         s: Instead of ``prototypes``, take points of least energy with this power
             (:func:`hypersphere.energy.place_prototypes`), for any C.
         groups: The group of each class, for points of least energy in two levels; ``s`` is then 1 by default.
-        spread: How far the classes of a group are from its center, as there.
+        spread: Distance of the classes of a group from its center, as in :func:`hypersphere.energy.place_prototypes`.
 
     >>> head = PrototypeSoftmax(8, 5)
     >>> head.weight.requires_grad, head(torch.randn(2, 8), torch.tensor([0, 4])).ndim
@@ -83,14 +81,18 @@ class PrototypeSoftmax(MarginSoftmax):
     ):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, **options)
         if prototypes is not None and (s is not None or groups is not None):
-            raise ValueError("prototypes are given: leave out s and groups, which would compute others")
+            raise ValueError(
+                "prototypes cannot be combined with s or groups, which compute other prototypes; leave these out"
+            )
         if prototypes is None:
             if self.sub_centers > 1:
                 raise ValueError(f"a simplex has one center per class, got sub_centers={self.sub_centers}")
             if s is None and groups is None:
                 prototypes = simplex_prototypes(num_classes, in_features)
-            else:  # the solver of another part, which this one calls and does not depend on otherwise
-                from ...energy import place_prototypes
+            else:
+                from ...energy import (
+                    place_prototypes,
+                )  # imported here, because objectives do not depend on energy otherwise
 
                 prototypes = place_prototypes(num_classes, in_features, 1 if s is None else s, groups, spread)
         if prototypes.shape != self.weight.shape or not torch.isfinite(prototypes).all():

@@ -16,8 +16,8 @@ class QMargin(MarginSoftmax):
     The loss is :class:`~hypersphere.objectives.comparisons.AlphaDivergence` on logits s·g(θ) with the reference measure
     q_y = (1 + (α − 1)·s·m)^{−1/(α−1)} on the target and 1 on all others. For α → 1 that is e^{−sm}, and the loss is CosFace with
     the margin m. For α > 1 classes whose logit is more than 1/(α − 1) below the largest have probability and gradient 0, so each
-    sample learns from its hardest classes only. Only the paper's abstract was available: that the margin lies in the prior is
-    theirs, how m determines q_y is derived here. Use it where few confusable classes matter, as at very low false accept rates.
+    sample learns from its hardest classes only. Only the abstract of the paper was available: the margin in the prior is
+    theirs, and how m determines q_y is derived here. Use it if few confusable classes matter, as at very low false accept rates.
 
     Args:
         m: Margin in units of the cosine; 0.35 as in CosFace.
@@ -45,7 +45,7 @@ class QMargin(MarginSoftmax):
             raise ValueError(f"scale must be a positive number, got {scale!r}")
         if not 0 <= m < math.inf:
             raise ValueError(f"m must be a number ≥ 0, got {m!r}")
-        AlphaDivergence(alpha)  # refuses a wrong alpha before it is used
+        AlphaDivergence(alpha)  # raises an error for an invalid alpha, before margin_to_prior uses it
         comparison = AlphaDivergence(alpha, margin_to_prior(scale * m, alpha))
         super().__init__(
             in_features, num_classes, scale=scale, angular=angular, bias=bias, comparison=comparison, **options

@@ -15,12 +15,12 @@ from ..margins.margin import Context
 class VMFSoftmax(MarginSoftmax):
     r"""Softmax whose features are von Mises–Fisher distributions with a concentration learned per sample.
 
-    The length of a feature is its concentration, κ = γ‖x‖ with a learned γ, so the network says for each sample how sure it is of
-    the direction: :meth:`concentration` returns κ, and :meth:`probabilities` are the softmax of expected scores, which become
-    equal as κ falls to 0. The loss is an upper bound of the expected cross-entropy over the directions; the margin
-    :class:`~hypersphere.objectives.margins.Concentration` derives it. After Scott, Gallagher and Mozer (2021,
-    arXiv:2103.15718), who also make distributions of the class weights, for which this has points. Use it where some samples are
-    poor and a confidence is needed together with the class.
+    The length of a feature determines its concentration κ = γ‖x‖ with a learned γ, so the network estimates for each sample how
+    certain the direction is. :meth:`concentration` returns κ, and :meth:`probabilities` returns the softmax of expected scores,
+    which become equal for κ → 0. The loss is an upper bound of the expected cross-entropy over the directions;
+    :class:`~hypersphere.objectives.margins.Concentration` derives it. It follows Scott, Gallagher and Mozer (2021,
+    arXiv:2103.15718), who use distributions of the class weights as well; here these are points. Use it if some samples are of
+    poor quality and you need a confidence together with the class.
 
     Args:
         scale: β, the inverse temperature; 30 as in the other heads with a constant scale.
@@ -49,7 +49,7 @@ class VMFSoftmax(MarginSoftmax):
 
     @torch.no_grad()
     def concentration(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
-        """Return κ of each feature: how sure its direction is, from 0 to 10⁶.
+        """Return κ of each feature, from 0 for an unknown direction to 10⁶ for a certain one.
 
         Args:
             features: The features, with their lengths.
@@ -58,7 +58,7 @@ class VMFSoftmax(MarginSoftmax):
 
     @torch.no_grad()
     def probabilities(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """Return the probability of each class, averaged over the directions that a feature stands for.
+        """Return the probability of each class, averaged over the distribution of the direction.
 
         Args:
             features: The features, with their lengths.

@@ -6,12 +6,12 @@ from .storage import (
     Over,
     convert_stored,
     create_shards,
+    find_sharded_parameters,
     fit_state,
     gather_state_dict,
     gather_tree,
     ignore_shards,
     shard_rows,
-    sharded_parameters,
     wrap_shard,
 )
 
@@ -23,6 +23,7 @@ __all__ = [
     "convert_stored",
     "create_shards",
     "find_best_classes",
+    "find_sharded_parameters",
     "fit_state",
     "gather_best_classes",
     "gather_class_logits",
@@ -30,6 +31,5 @@ __all__ = [
     "gather_tree",
     "ignore_shards",
     "shard_rows",
-    "sharded_parameters",
     "wrap_shard",
 ]

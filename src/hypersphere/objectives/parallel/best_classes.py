@@ -51,14 +51,14 @@ def gather_best_classes(shards: Shards, logits: Float[Tensor, "n c"], k: int) ->
     >>> gather_best_classes(shards, logits, k=2)  # doctest: +SKIP
     Best(logits=tensor([[3., 2.]]), classes=tensor([[3, 1]]))
     """
-    local = find_best_classes(logits, k, shards.bounds().first)
+    local = find_best_classes(logits, k, shards.get_bounds().first)
     missing = (0, k - local.logits.shape[1])
     values = torch.nn.functional.pad(local.logits, missing, value=-torch.inf)
     classes = torch.nn.functional.pad(local.classes, missing, value=shards.num_classes)
     values, classes = (torch.cat(gather_parts(t, shards.group), -1) for t in (values, classes))
     # The values are ordered by class, so a stable sort ranks the first class of a tie highest.
     order = values.sort(dim=-1, descending=True, stable=True).indices[:, :k]
-    return Best(shards.mine(values.gather(1, order)), shards.mine(classes.gather(1, order)))
+    return Best(shards.select_own_rows(values.gather(1, order)), shards.select_own_rows(classes.gather(1, order)))
 
 
 def gather_class_logits(shards: Shards, logits: Float[Tensor, "n c"]) -> Float[Tensor, "_n all"]:
@@ -74,7 +74,7 @@ def gather_class_logits(shards: Shards, logits: Float[Tensor, "n c"]) -> Float[T
     """
     rows = [part.contiguous() for part in logits.split(shards.counts)]
     samples = shards.counts[shards.rank]
-    received = [logits.new_empty(samples, shards.bounds(rank).size) for rank in range(shards.processes)]
+    received = [logits.new_empty(samples, shards.get_bounds(rank).size) for rank in range(shards.processes)]
     requests = []
     for rank in range(shards.processes):
         if rank == shards.rank:

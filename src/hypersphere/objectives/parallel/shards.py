@@ -43,7 +43,7 @@ class Shards:
     On three processes with seven classes:
 
     >>> mesh = torch.distributed.init_device_mesh("cpu", (3,))  # doctest: +SKIP
-    >>> [tuple(Shards(mesh, 7).bounds(rank)) for rank in range(3)]  # doctest: +SKIP
+    >>> [tuple(Shards(mesh, 7).get_bounds(rank)) for rank in range(3)]  # doctest: +SKIP
     [(0, 3), (3, 3), (6, 1)]
     """
 
@@ -57,7 +57,7 @@ class Shards:
         """Return self: the copy of a head uses the same processes."""
         return self
 
-    def bounds(self, rank: int | None = None) -> Bounds:
+    def get_bounds(self, rank: int | None = None) -> Bounds:
         """Return the range of classes of this process, or of process ``rank``."""
         per_process = -(-self.num_classes // self.processes)
         first = min(per_process * (self.rank if rank is None else rank), self.num_classes)
@@ -69,8 +69,8 @@ class Shards:
         """Gather the samples of all processes. Invalid samples of one process raise the error on every process."""
         self.counts = self._check_agreement(features, labels)
         gathered, share = _Gather.apply(features, self)
-        labels = self.rows(labels.long().contiguous())  # NCCL has no int16
-        return GatheredBatch(gathered, share, labels, weights=None if weights is None else self.rows(weights))
+        labels = self.gather_rows(labels.long().contiguous())  # NCCL has no int16
+        return GatheredBatch(gathered, share, labels, weights=None if weights is None else self.gather_rows(weights))
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
         """Combine the tensors of all processes. The result is the same on every process."""
@@ -80,28 +80,28 @@ class Shards:
         dist.all_reduce(total, dist.ReduceOp.MAX if how == "max" else dist.ReduceOp.SUM, group=self.group)
         return total
 
-    def add(self, share: Tensor) -> Tensor:
-        """Sum over the processes. The gradient, which is equal on all processes, passes unchanged."""
+    def sum_shares(self, share: Tensor) -> Tensor:
+        """Sum shares over the processes. The backward pass returns the gradient, which is equal on all processes, unchanged."""
         return sum_shares(share, self.group)
 
-    def enter(self, replicated: Tensor) -> Tensor:
+    def as_share(self, replicated: Tensor) -> Tensor:
         """Return the tensor unchanged. The backward pass sums its gradient over the processes."""
         return as_share(replicated, self.group)
 
-    def own(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
+    def select_own_losses(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
         """Select the losses of this process's samples. The backward pass gathers the gradients of all samples."""
         return _SelectLocal.apply(losses, self)
 
-    def mine(self, rows: Shaped[Tensor, "n *d"]) -> Shaped[Tensor, "_n *d"]:
+    def select_own_rows(self, rows: Shaped[Tensor, "n *d"]) -> Shaped[Tensor, "_n *d"]:
         """Select the rows of this process's samples from those of all processes."""
         start = sum(self.counts[: self.rank])
         return rows[start : start + self.counts[self.rank]]
 
-    def rows(self, x: Shaped[Tensor, "_n *d"]) -> Shaped[Tensor, "n *d"]:
+    def gather_rows(self, x: Shaped[Tensor, "_n *d"]) -> Shaped[Tensor, "n *d"]:
         """Gather the rows of all processes, which may have different numbers of rows."""
         return gather_rows(x, self.group, self.counts)
 
-    def scatter_sum(self, x: Float[Tensor, "n *d"]) -> Float[Tensor, "_n *d"]:
+    def sum_and_scatter_rows(self, x: Float[Tensor, "n *d"]) -> Float[Tensor, "_n *d"]:
         """Sum over the processes, and return this process's rows of the sum."""
         return sum_and_scatter_rows(x, self.counts, self.group)
 
@@ -149,7 +149,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
         ctx.shards, ctx.counts = shards, shards.counts
-        rows = shards.rows(x.contiguous())
+        rows = shards.gather_rows(x.contiguous())
         # An autograd function must not return its input, which `rows` returns on one process.
         rows = rows.clone() if shards.processes == 1 else rows
         return rows, rows.view_as(rows)
@@ -158,7 +158,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, d_features: Tensor, d_share: Tensor) -> tuple[Tensor, None]:
         shards = ctx.shards
         shards.counts = ctx.counts
-        gradient = shards.mine(d_features) + shards.scatter_sum(d_share)
+        gradient = shards.select_own_rows(d_features) + shards.sum_and_scatter_rows(d_share)
         return gradient * shards.processes if shards.average else gradient, None
 
 
@@ -168,11 +168,11 @@ class _SelectLocal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, losses: Tensor, shards: Shards) -> Tensor:
         ctx.shards, ctx.counts = shards, shards.counts
-        return shards.mine(losses).clone()
+        return shards.select_own_rows(losses).clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         shards = ctx.shards
         shards.counts = ctx.counts
-        gathered = shards.rows(gradient.contiguous())
+        gathered = shards.gather_rows(gradient.contiguous())
         return gathered / shards.processes if shards.average else gathered, None

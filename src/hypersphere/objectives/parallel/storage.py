@@ -29,7 +29,7 @@ def create_shards(over: Over, num_classes: int, device: torch.device, average: b
     On the second of three processes:
 
     >>> shards = create_shards(None, 7, torch.device("cpu"), average=True)  # doctest: +SKIP
-    >>> shards.bounds()  # doctest: +SKIP
+    >>> shards.get_bounds()  # doctest: +SKIP
     Bounds(first=3, size=3)
     """
     if not (dist.is_available() and dist.is_initialized()):
@@ -81,7 +81,7 @@ def shard_rows(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     """
     per_class = len(whole) // shards.num_classes
     by_class = whole.unflatten(0, (shards.num_classes, per_class)) if per_class > 1 else whole
-    first, size = shards.bounds()
+    first, size = shards.get_bounds()
     local = by_class[first : first + size]
     local = torch.empty_like(local, device=shards.mesh.device_type) if whole.is_meta else local.clone()
     return wrap_shard(local, by_class.shape, shards.mesh)
@@ -178,13 +178,13 @@ def gather_state_dict(module: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+def find_sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return the sharded parameters of heads in a module, by name. Wrappers must not average their gradients.
 
     >>> head = hs.ArcFace(4, 10)
-    >>> sharded_parameters(head)
+    >>> find_sharded_parameters(head)
     {}
-    >>> list(sharded_parameters(head.shard()))  # on several processes  # doctest: +SKIP
+    >>> list(find_sharded_parameters(head.shard()))  # on several processes  # doctest: +SKIP
     ['weight']
     """
     names = [name for name, p in module.named_parameters() if is_sharded(p) and _belongs_to_head(module, name)]
@@ -201,7 +201,7 @@ def ignore_shards(module: nn.Module) -> nn.Module:
     >>> net = torch.nn.parallel.DistributedDataParallel(net)  # doctest: +SKIP
     """
     # The wrapper puts a dot before the parameter names of the module that it wraps.
-    names = [variant for name in sharded_parameters(module) for variant in (name, f".{name}")]
+    names = [variant for name in find_sharded_parameters(module) for variant in (name, f".{name}")]
     torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
     return module
 
