@@ -32,7 +32,7 @@ def test_the_road_from_a_folder_to_strangers_turned_away(tmp_path):
     more = ["steps=150", "batch_size=48", "backbone.width=0.2", "feature_dim=32", "threads=1", "pictures=false"]
     said = in_a_new_interpreter("fit", "people", "-o", "run", *more, cwd=tmp_path).stdout
     assert "144 images of 24 identities: 6 images each" in said
-    assert "size=16,16: the pictures' own size at the median" in said
+    assert "size=16,16: the median size of the pictures" in said
     assert "unseen identities: EER" in said
     assert re.search(r"rank-1 +\d", said)
     embedder = "run/embedder.safetensors"

@@ -13,7 +13,7 @@ QUICKLY = ["backbone.width=0.1", "pictures=false", "threads=1", "batch_size=16"]
 def test_from_pictures_to_an_embedder_file(tmp_path):
     folder(tmp_path / "people", identities=5)
     said = typed("pretrain", "people", "-o", "start.safetensors", *QUICKLY, "steps=4", cwd=tmp_path).stdout
-    assert "size=16,16: the pictures' own size at the median" in said
+    assert "size=16,16: the median size of the pictures" in said
     assert "hypersphere fit PEOPLE weights=start.safetensors" in said
     metrics = json.loads((tmp_path / "start" / "metrics.json").read_text())
     assert {"alignment", "uniformity", "objective", "effective_rank"} <= set(metrics)

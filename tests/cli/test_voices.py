@@ -130,7 +130,7 @@ def test_a_pretrained_network_stays_if_nothing_is_better(tmp_path, embedder, run
     people = write_people(tmp_path / "people", people=9, takes=3, seconds=1.2)
     said = run("fit", people, "--from", embedder, "-o", "run", "pictures=false", "threads=1")
     assert "tune=frozen: " in said
-    assert "too few to change a pretrained network" in said
+    assert "too few to train a pretrained network" in said
     assert "the pretrained features stay as they are" in said
     first, second = (Embedder.load(path) for path in (embedder, tmp_path / "run" / "embedder.safetensors"))
     torch.testing.assert_close(second(voice(0)), first(voice(0)))

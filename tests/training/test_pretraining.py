@@ -26,7 +26,7 @@ def test_needs_no_labels_and_a_fit_starts_from_the_file(tmp_path):
     )
     assert run.embedder.call is not None
     chosen = {choice.key: choice.reason for choice in run.choices}
-    assert chosen["backbone"] == "that of the weights"
+    assert chosen["backbone"] == "the network of the given weights"
     assert embedder(list(torch.zeros(1, 1, 16, 16, dtype=torch.uint8).numpy()[:, 0])).shape[1] == 128
 
 

@@ -17,7 +17,7 @@ from .intervals import Measurement
 from .scoring import CosineScore, Score
 
 MAX_SIDE = 64  # pixels of the longer side to which pictures are reduced before their features are computed
-MIN_IDENTITIES = 3  # the least number for a bootstrap over identities
+MIN_IDENTITIES = 3  # for a bootstrap over identities
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,21 @@ def compare_with_baselines(
 ) -> tuple[Baseline, ...]:
     """Compare a network's features with those of simple methods, the best method first.
 
-    Every method is measured on the same pairs. Identities are resampled, the same ones for the network and the method, so
-    that the interval of the difference is paired (:func:`~hypersphere.evaluation.compare_embedders`).
+    Every method is measured on the same pairs. The same identities are resampled for the network and the method, so that the
+    interval of the difference is paired (:func:`~hypersphere.evaluation.compare_embedders`).
 
     Args:
         features: Features of the network.
         labels: The identity of each row.
         baselines: Features of each method by its name, rows in the same order, compared by cosine.
         score: How the network's features are compared; by cosine by default.
-        pairs: At most this many pairs of one identity and of two.
-        resamples: How many resamples are drawn.
+        pairs: The largest number of pairs of one identity, and of pairs of two identities.
+        resamples: The number of resamples.
         seed: Seed of pairs and resamples.
 
     Returns:
-        One :class:`Baseline` per method. With fewer than three identities, or too few to resample, nothing is known
-        about the difference, and its interval is [−1, 1].
+        One :class:`Baseline` per method. If there are too few identities to resample, the interval of the difference is
+        [−1, 1].
 
     >>> labels = torch.arange(20).repeat_interleave(5)
     >>> clear = torch.eye(20)[labels] + 0.1 * torch.randn(100, 20)
@@ -114,19 +114,19 @@ def summarize_baselines(baselines: Sequence[Baseline], network: str = "the train
     >>> print(summarize_baselines([close]))
     the trained network does not clearly beat PCA + LDA (EER 10 %, difference +1 [-2, +4] points): start from a ...
     """
-    open_ = [baseline for baseline in baselines if not baseline.is_beaten]
+    unbeaten = [baseline for baseline in baselines if not baseline.is_beaten]
     if not baselines:
         return ""
-    if not open_:
+    if not unbeaten:
         best = baselines[0]
         low, high = (100 * end for end in best.difference.interval)
         return (
             f"{network} clearly beats all {len(baselines)} simple methods; the best of them is {best.name} "
             f"(EER {100 * best.eer:.3g} %, difference {100 * best.difference:+.3g} [{low:+.3g}, {high:+.3g}] points)"
         )
-    best = min(open_, key=lambda baseline: float(baseline.eer))
+    best = min(unbeaten, key=lambda baseline: float(baseline.eer))
     low, high = (100 * end for end in best.difference.interval)
-    others = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+    others = {1: "", 2: " and one other method"}.get(len(unbeaten), f" and {len(unbeaten) - 1} other methods")
     return (
         f"{network} does not clearly beat {best.name}{others} (EER {100 * best.eer:.3g} %, difference "
         f"{100 * best.difference:+.3g} [{low:+.3g}, {high:+.3g}] points): {_advise(best)}"
@@ -161,10 +161,10 @@ def simple_features(
 ) -> dict[str, Float[Tensor, "n _"]]:
     """Compute the features of pictures by every simple method, to be compared by cosine.
 
-    The methods are raw pixels with the mean picture removed, histograms of local binary patterns (LBP), histograms of
-    oriented gradients (HOG), and, if there are training pictures, PCA of pixels, PCA + LDA of pixels and of HOG, and, for
-    pictures as long as spectra, LDA on the mean and deviation of every row. Nothing is fitted to the measured pictures,
-    except that without training pictures the mean picture is theirs.
+    The methods are raw pixels minus the mean picture, histograms of local binary patterns (LBP) and histograms of oriented
+    gradients (HOG). With training pictures, there are also PCA of pixels, PCA + LDA of pixels and of HOG, and, for pictures
+    as long as spectra, LDA on the mean and deviation of every row. Only the mean picture is computed from the measured
+    pictures, and only if there are no training pictures.
 
     Args:
         pictures: Pictures to compute features of.
@@ -180,24 +180,25 @@ def simple_features(
     >>> list(simple_features(pictures, pictures, torch.arange(12) % 3))[3:]
     ['PCA', 'PCA + LDA', 'HOG, PCA + LDA']
     """
-    small, known = _reduce(pictures), None if train is None else _reduce(train)
+    small, small_train = _reduce(pictures), None if train is None else _reduce(train)
     x = small.flatten(1)
-    mean = (x if known is None else known.flatten(1)).mean(0)
+    mean = (x if small_train is None else small_train.flatten(1)).mean(0)
     gradients = oriented_gradients(small)
-    found = {"raw pixels": x - mean, "LBP": local_binary_patterns(small), "HOG": gradients}
-    if known is None:
-        return found
-    pixels = known.flatten(1)
+    features = {"raw pixels": x - mean, "LBP": local_binary_patterns(small), "HOG": gradients}
+    if small_train is None:
+        return features
+    pixels = small_train.flatten(1)
     components = principal_components(pixels)
-    found["PCA"] = (x - mean) @ components.T
+    features["PCA"] = (x - mean) @ components.T
     if train_labels is None or len(train_labels.unique()) < 2 or len(train_labels.unique()) == len(train_labels):
-        return found
-    found["PCA + LDA"] = _discriminate(pixels, train_labels, x, components)
-    found["HOG, PCA + LDA"] = _discriminate(oriented_gradients(known), train_labels, gradients)
+        return features
+    features["PCA + LDA"] = _apply_lda(pixels, train_labels, x, components)
+    features["HOG, PCA + LDA"] = _apply_lda(oriented_gradients(small_train), train_labels, gradients)
     height, width = small.shape[2:]
     if max(height, width) >= MIN_ELONGATION * min(height, width):
-        found["row statistics, LDA"] = _discriminate(row_statistics(known), train_labels, row_statistics(small))
-    return found
+        rows = row_statistics(small)
+        features["row statistics, LDA"] = _apply_lda(row_statistics(small_train), train_labels, rows)
+    return features
 
 
 def spectrogram_features(
@@ -229,17 +230,17 @@ def spectrogram_features(
     def measure(windows: Tensor) -> Tensor:
         return torch.cat([row_statistics(prepared.normalize(part)[:, None]) for part in windows.split(64)])
 
-    known, labels = measure(train[0]), train[1]
+    train_statistics, labels = measure(train[0]), train[1]
     x = torch.stack([measure(windows).mean(0) for windows in recordings])
-    found = {"spectrogram statistics": x - known.mean(0)}
+    features = {"spectrogram statistics": x - train_statistics.mean(0)}
     counts = labels.unique(return_counts=True)[1]
     if len(counts) > 1 and int(counts.max()) > 1:
-        found["spectrogram statistics, LDA"] = fit_discriminant(known, labels)(x).detach()
-    return found
+        features["spectrogram statistics, LDA"] = fit_discriminant(train_statistics, labels)(x).detach()
+    return features
 
 
-def _discriminate(train: Tensor, labels: Tensor, x: Tensor, components: Tensor | None = None) -> Tensor:
-    """Fit PCA to at most (training pictures − identities) dimensions, then linear discriminant analysis."""
+def _apply_lda(train: Tensor, labels: Tensor, x: Tensor, components: Tensor | None = None) -> Tensor:
+    """Apply PCA, to at most (training pictures − identities) dimensions, and a discriminant, both fitted to the training set."""
     count = max(2, min(MAX_BASELINE_COMPONENTS, len(train) - len(labels.unique())))
     components = principal_components(train, count) if components is None else components[:count]
     try:
@@ -270,14 +271,14 @@ def _compare(name: str, first: Tensor, second: Tensor, labels: Tensor, options: 
             report = compare_embedders(first, second, labels, **options)
             return Baseline(name, report.second, report.difference)
         except TooFewIdentitiesError:
-            pass  # the intervals below span all values: nothing is known of the difference
+            pass  # the intervals below span all values, because nothing is known about the difference
     eers = [float(all_pairs(x, labels, worst=1).roc.eer) for x in (first, second)]
     return Baseline(name, Measurement(eers[1], 0.0, 1.0), Measurement(eers[0] - eers[1], -1.0, 1.0))
 
 
 def _advise(best: Baseline) -> str:
     if best.name.endswith("before training") and float(best.difference) == 0:
-        return "nothing that was fitted to your data is better, so its features are kept as they are"
+        return "nothing that was fitted to your data was better, so the pretrained features are used unchanged"
     if best.name.startswith("pretrained "):
         name = best.name.removeprefix("pretrained ").partition(" ")[0]
         return f"start from it with --from {name}, or use it as it is"

@@ -18,11 +18,11 @@ from .embedder import Embedder
 from .features import embed
 from .loading import load
 
-MAX_PICTURES = 2000  # measured pictures that simple methods are computed on
-MAX_PRETRAINED_PICTURES = 200  # the same for pretrained networks, which take some 30 ms per picture
-MIN_SIDE = 32  # pixels of the shorter side of pictures that pretrained networks are tried on
-MIN_PICTURES = 20
-PROBED = 8  # pictures that are tried to see whether a network fits the data
+MAX_PICTURES = 2000  # measured samples on which simple methods are compared
+MAX_PRETRAINED_PICTURES = 200  # the same for pretrained networks, which take about 30 ms per picture
+MIN_SIDE = 32  # pixels; pretrained networks are not tried on smaller pictures
+MIN_PICTURES = 20  # pretrained networks are not tried on fewer
+NUM_PROBES = 8  # samples that show whether a network fits the data
 
 
 def measure_baselines(
@@ -36,12 +36,12 @@ def measure_baselines(
     score: Score | None = None,
     seed: int = 0,
 ) -> tuple[Baseline, ...]:
-    """Measure simple methods and pretrained networks beside an embedder, on the same pairs of the same identities.
+    """Compare an embedder with simple methods and pretrained networks, on the same pairs of the same identities.
 
     Simple methods are those of :func:`~hypersphere.evaluation.simple_features`, if samples are stored as 8-bit pictures.
-    Pretrained networks are those of the catalog that are on this computer already, have a permissive license and fit
-    the data: networks of faces if faces are found in the pictures, networks of pictures in general if these have colors.
-    They are measured on a part of the identities, which their name says.
+    Pretrained networks are those of the catalog that are installed, have a permissive license and fit the data: networks of
+    faces if most pictures contain a face, and general networks if the pictures have colors. They are measured on some of the
+    identities; their name then contains the number of pictures.
 
     Args:
         features: The embedder's features of all samples of the source.
@@ -49,7 +49,7 @@ def measure_baselines(
         stored: The samples as the embedder's preprocessing stores them.
         train: Stored training samples and their labels, which PCA and LDA are fitted to.
         others: Features of further methods by name, such as the network before training.
-        without: Fingerprint of the embedder, which is not compared with itself.
+        without: Fingerprint of a pretrained network that is left out, because the embedder started from it.
         score: How the embedder's features are compared; by cosine by default.
         seed: Seed of pairs and resamples.
 
@@ -63,49 +63,52 @@ def measure_baselines(
     ['HOG', 'LBP', 'raw pixels']
     """
     labels = source.labels
-    named: dict[str, Tensor] = dict(others or {})
+    methods: dict[str, Tensor] = dict(others or {})
     if stored.dtype == torch.uint8 and stored.ndim == 4 and min(stored.shape[2:]) >= 4:
-        named |= simple_features(stored, *(() if train is None else train))
-    found = list(compare_with_baselines(features, labels, named, score=score, seed=seed)) if named else []
-    for name, rows, other in _pretrained_features(source, without):
-        part = f"pretrained {name}" + ("" if len(rows) == len(labels) else f" (on {len(rows)} pictures)")
-        found += compare_with_baselines(features[rows], labels[rows], {part: other}, score=score, seed=seed)
-    return tuple(sorted(found, key=lambda baseline: float(baseline.eer)))
+        methods |= simple_features(stored, *(() if train is None else train))
+    baselines = list(compare_with_baselines(features, labels, methods, score=score, seed=seed)) if methods else []
+    for name, rows, pretrained in _embed_with_pretrained(source, without):
+        title = f"pretrained {name}" + ("" if len(rows) == len(labels) else f" (on {len(rows)} pictures)")
+        baselines += compare_with_baselines(features[rows], labels[rows], {title: pretrained}, score=score, seed=seed)
+    return tuple(sorted(baselines, key=lambda baseline: float(baseline.eer)))
 
 
 def first_identities(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "k"]:
-    """Return the positions of whole identities, in a random order that is always the same, up to ``count`` samples.
+    """Return the positions of all samples of some identities, about ``count`` samples, in increasing order.
 
-    At least two identities are selected. From an identity that is too large, only as many samples as fit are used.
+    The identities are drawn in a random order that is the same in every call, at least two of them. Of a large identity, at
+    most half of ``count`` samples are used.
 
-    >>> first_identities(torch.arange(6).repeat_interleave(4), 8).tolist() == sorted(
-    ...     first_identities(torch.arange(6).repeat_interleave(4), 8).tolist())
-    True
+    >>> first_identities(torch.arange(6).repeat_interleave(4), 8)
+    tensor([ 4,  5,  6,  7, 20, 21, 22, 23])
     """
     if len(labels) <= count:
         return torch.arange(len(labels))
-    each = max(2, count // 2)
-    taken: list[Tensor] = []
+    per_identity = max(2, count // 2)
+    selected: list[Tensor] = []
     names = labels.unique()
     for i, name in enumerate(names[Stream(0, SPLIT, 2).permutation(len(names))].tolist()):
-        mine = torch.nonzero(labels == name).flatten()[:each]
-        if i >= 2 and sum(map(len, taken)) + len(mine) > count:
+        rows = torch.nonzero(labels == name).flatten()[:per_identity]
+        if i >= 2 and sum(map(len, selected)) + len(rows) > count:
             break
-        taken.append(mine)
-    return torch.cat(taken).sort().values
+        selected.append(rows)
+    return torch.cat(selected).sort().values
 
 
-def _pretrained_features(source: Source, without: str | None) -> list[tuple[str, Int[Tensor, "k"], Tensor]]:
+def _embed_with_pretrained(source: Source, without: str | None) -> list[tuple[str, Int[Tensor, "k"], Tensor]]:
     """Return name, rows and features of every pretrained network that is installed and fits the data."""
-    here = [entry for entry in CATALOG.values() if entry.feature_dim and entry.is_here and entry.tier == "permissive"]
-    if not here or len(source) < MIN_PICTURES:
+    if len(source) < MIN_PICTURES:
         return []
-    probed = [_probe(source, i) for i in torch.linspace(0, len(source) - 1, PROBED).long().tolist()]
-    samples = [sample for sample in probed if sample is not None]
-    if len(samples) < PROBED:
+    entries = [
+        entry for entry in CATALOG.values() if entry.feature_dim and entry.tier == "permissive" and entry.is_here
+    ]
+    if not entries:
+        return []
+    samples = [_read_sample(source, i) for i in torch.linspace(0, len(source) - 1, NUM_PROBES).long().tolist()]
+    if any(sample is None for sample in samples):
         return []
     found = []
-    for entry in here:
+    for entry in entries:
         preprocessing = Preprocessing.from_dict(dict(entry.preprocessing))
         if any(find_medium(sample).noun != preprocessing.medium for sample in samples):
             continue
@@ -113,23 +116,23 @@ def _pretrained_features(source: Source, without: str | None) -> list[tuple[str,
             continue
         try:
             embedder = load(entry.name)
-        except ValueError:  # a damaged file, or a detector that is not here; commands that need it say so
+        except ValueError:  # a damaged file, or a detector that is not installed; commands that need it report this
             continue
-        fits = sum(_is_accepted(embedder, sample) for sample in samples) > PROBED / 2
+        fits = sum(_can_load(embedder, sample) for sample in samples) > NUM_PROBES / 2
         if embedder.fingerprint == without or not fits:
             continue
         rows = first_identities(source.labels, MAX_PRETRAINED_PICTURES)
         part = source.part(rows)
-        known = {record.name: i for record, i in zip(part.records, rows.tolist(), strict=True)}
+        row_of = {record.name: i for record, i in zip(part.records, rows.tolist(), strict=True)}
         features = embed(embedder, part, 32, on_error="skip")
-        kept = torch.tensor([known[name] for name in features.files])
-        counts = source.labels[kept].bincount()
+        embedded_rows = torch.tensor([row_of[name] for name in features.files])
+        counts = source.labels[embedded_rows].bincount()
         if int((counts > 1).sum()) >= 2:
-            found.append((entry.name, kept, features.features))
+            found.append((entry.name, embedded_rows, features.features))
     return found
 
 
-def _probe(source: Source, index: int) -> Any:
+def _read_sample(source: Source, index: int) -> Any:
     """Return one sample of a source: a recording, or a picture as 8-bit pixels; None if it cannot be read or is too small."""
     try:
         sample = source.sample(index)
@@ -145,7 +148,7 @@ def _has_colors(picture: Tensor) -> bool:
     return picture.shape[0] == 3 and bool((picture[0] != picture[1]).any())
 
 
-def _is_accepted(embedder: Embedder, sample: Any) -> bool:
+def _can_load(embedder: Embedder, sample: Any) -> bool:
     """Return whether the preprocessing can use a sample, such as a picture with a face."""
     try:
         embedder.preprocessing.load(sample)

@@ -11,10 +11,10 @@ from hypersphere.data import PicturePreprocessing
 from hypersphere.models import TransformersNetwork, sphereface4, timm_network
 from hypersphere.recognition import Embedder
 from hypersphere.training.fitting.backbones import (
-    backbone_call,
-    embedder_behind,
-    processor_of,
-    weights_of,
+    find_backbone,
+    has_folder_weights,
+    read_processor,
+    read_trained_backbone,
 )
 
 VIT = {
@@ -57,57 +57,57 @@ def timm(monkeypatch, names=("tiny",)):
 
 
 def test_own_networks_and_callables():
-    assert backbone_call("sphereface4").name == "sphereface4"
-    assert backbone_call("torch.nn:Flatten").target is nn.Flatten
+    assert find_backbone("sphereface4").name == "sphereface4"
+    assert find_backbone("torch.nn:Flatten").target is nn.Flatten
     with pytest.raises(ValueError, match="cannot be imported"):
-        backbone_call("nowhere.at.all:net")
+        find_backbone("nowhere.at.all:net")
 
 
 def test_a_folder_of_transformers(vit):
-    call = backbone_call(str(vit))
+    call = find_backbone(str(vit))
     assert call.target is TransformersNetwork
     assert call.build()(torch.zeros(2, 3, 16, 16)).shape == (2, 16)
-    assert backbone_call(str(vit / "config.json")).build()(torch.zeros(1, 3, 16, 16)).shape == (1, 16)
-    assert processor_of(str(vit)) == PicturePreprocessing(
+    assert find_backbone(str(vit / "config.json")).build()(torch.zeros(1, 3, 16, 16)).shape == (1, 16)
+    assert read_processor(str(vit)) == PicturePreprocessing(
         size=(16, 16), channels=3, mean=(0.5,) * 3, std=(0.25,) * 3, interpolation="bicubic"
     )
-    assert weights_of(str(vit)) == str(vit / "model.safetensors")
-    assert weights_of(str(vit / "config.json")) is None
+    assert has_folder_weights(str(vit))
+    assert not has_folder_weights(str(vit / "config.json"))
 
 
 def test_processors_that_crop(tmp_path):
     file = tmp_path / "preprocessor_config.json"
-    assert processor_of(str(tmp_path)) is None
+    assert read_processor(str(tmp_path)) is None
     given = {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}, "do_center_crop": True}
     file.write_text(json.dumps(given | {"do_normalize": False}))
-    found = processor_of(str(tmp_path))
+    found = read_processor(str(tmp_path))
     assert (found.size, found.resize, found.mean, found.std) == ((16, 16), "cover", 0.0, 1.0)
     file.write_text('{"size": {"height": 3}}')
     with pytest.raises(ValueError, match="does not say how images are prepared"):
-        processor_of(str(tmp_path))
+        read_processor(str(tmp_path))
 
 
 def test_configurations_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="there is no file"):
-        backbone_call(str(tmp_path))
+        find_backbone(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="it has no model_type"):
-        backbone_call(str(tmp_path))
+        find_backbone(str(tmp_path))
     (tmp_path / "config.json").write_text("no")
     with pytest.raises(ValueError, match="is not JSON"):
-        backbone_call(str(tmp_path))
+        find_backbone(str(tmp_path))
 
 
 def test_names_of_timm(monkeypatch):
     timm(monkeypatch)
-    found = backbone_call("tiny")
+    found = find_backbone("tiny")
     assert found.target is timm_network
     assert found.build(in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 6)
     with pytest.raises(ValueError, match="timm has no model 'other'"):
         timm_network("other")
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="timm, whose names are taken too, is not installed"):
-        backbone_call("tiny")
+    with pytest.raises(ValueError, match="timm, whose model names are accepted too, is not installed"):
+        find_backbone("tiny")
 
 
 def test_weights_of_an_embedder_bring_their_backbone(tmp_path):
@@ -116,8 +116,7 @@ def test_weights_of_an_embedder_bring_their_backbone(tmp_path):
         tmp_path / "embedder.safetensors"
     )
     for weights in (tmp_path, tmp_path / "embedder.safetensors"):
-        backbone, preprocessing = embedder_behind(weights)
+        backbone, preprocessing = read_trained_backbone(weights)
         assert (backbone.target, backbone.arguments) == (sphereface4, {"width": 0.1, "feature_dim": 8})
         assert preprocessing.size == (16, 16)
-    assert embedder_behind(None) is None
-    assert embedder_behind(tmp_path / "absent.pt") is None
+    assert read_trained_backbone(tmp_path / "absent.pt") is None

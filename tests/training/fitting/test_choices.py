@@ -9,7 +9,7 @@ from hypersphere.models import GE2E
 from hypersphere.objectives import ArcFace, CosFace, Softmax
 from hypersphere.training import FitSettings
 from hypersphere.training.fitting.choices import (
-    Chosen,
+    Chooser,
     Facts,
     MirrorEvidence,
     choose_for_pretrained,
@@ -23,12 +23,12 @@ from hypersphere.training.fitting.choices import (
     measure_symmetry,
 )
 
-FACES = Facts(6000, 1300, 3.0, 500, 9000, (128, 128), 3, False)
-DRAWN = Facts(240, 24, 10.0, 10, 300, (105, 105), 1, False)
+FACES = Facts(6000, 1300, 3.0, 9000, (128, 128), 3, False)
+DRAWN = Facts(240, 24, 10.0, 300, (105, 105), 1, False)
 
 
 def chosen(facts, given=(), evidence=None, **arguments):
-    result = Chosen(given, Call(FitSettings, arguments))
+    result = Chooser(given, Call(FitSettings, arguments))
     choose_input(result, facts)
     choose_network(result, facts, None)
     choose_memory(result, facts)
@@ -66,7 +66,7 @@ def test_few_pictures_per_identity_get_a_shallow_network_and_more_weight_decay()
     assert (faces.backbone.name, drawn.backbone.name) == ("sphereface4", "sphereface10")
     assert faces.optimizer.get("weight_decay") > drawn.optimizer.get("weight_decay")
     assert faces.steps == 20 * 6000 // 128
-    assert all("3 pictures per identity at the median" in choices[key].reason for key in ("backbone", "optimizer"))
+    assert all("a median of 3 pictures per identity" in choices[key].reason for key in ("backbone", "optimizer"))
     assert chosen(dataclasses.replace(FACES, accelerated=True))[0].backbone.name == "sphereface10"
     assert plain["optimizer"].reason == ""
     assert plain["backbone"].reason
@@ -76,14 +76,14 @@ def test_pictures_that_lie_alike_are_mirrored_and_not_moved():
     settings, choices = chosen(FACES)
     assert settings.sampler is None
     assert [step.name for step in settings.augmentations] == ["Flip"]
-    assert "mirrored and not moved" in choices["augment"].reason
-    assert "every sample counts alike" in choices["sampler"].reason
+    assert choices["augment"].reason.startswith("mirror images and no shifts")
+    assert "random order" in choices["sampler"].reason
 
 
 def test_cross_validation_decides_on_mirror_images():
     settings, choices = chosen(DRAWN, evidence=MirrorEvidence(0.2, 0.15, True))
     assert [step.name for step in settings.augmentations] == ["Flip"]
-    assert "15 %, without 20 %" in choices["augment"].reason
+    assert "15 % with mirror images and 20 % without" in choices["augment"].reason
     assert settings.mirror
     settings, _ = chosen(FACES, evidence=MirrorEvidence(0.2, 0.25, False))
     assert [step.name for step in settings.augmentations] == ["Affine"]
@@ -95,7 +95,10 @@ def test_memory_and_workers():
     large, choices = chosen(dataclasses.replace(FACES, all_images=10**6))
     assert not large.memory
     assert large.workers > 0
-    assert choices["memory"].reason == "6912 MB of decoded pictures are read when they are needed"
+    assert (
+        choices["memory"].reason
+        == "the decoded pictures would need 6912 MB, so pictures are decoded when they are needed"
+    )
 
 
 def test_what_was_asked_for_stays():
@@ -133,7 +136,7 @@ def test_values_as_text():
 def test_long_pictures_are_not_moved():
     settings, choices = chosen(dataclasses.replace(DRAWN, size=(40, 80)))
     assert settings.augmentations == ()
-    assert "rarely photographs" in choices["augment"].reason
+    assert "long pictures" in choices["augment"].reason
     assert chosen(DRAWN)[0].augmentations[0].name == "Affine"
 
 
@@ -146,9 +149,9 @@ def test_another_head_keeps_the_automatic_scale():
 
 def test_recordings_are_cropped_and_noisy_and_never_mirrored():
     prepare = AudioPreprocessing(frames=100, step=50, bands=40, center=False)
-    picked = Chosen((), Call(FitSettings))
-    choose_for_recordings(picked, dataclasses.replace(DRAWN, images=300, identities=20), prepare)
-    settings = picked.tree.build()
+    chooser = Chooser((), Call(FitSettings))
+    choose_for_recordings(chooser, dataclasses.replace(DRAWN, images=300, identities=20), prepare)
+    settings = chooser.tree.build()
     assert [step.name for step in settings.augmentations] == ["RandomCrop", "Gain", "AddNoise"]
     assert settings.augmentations[0].get("samples") == prepare.shape[0]
     assert settings.backbone.arguments == {"bands": 40, "stride": 2, "center": True}
@@ -158,21 +161,21 @@ def test_recordings_are_cropped_and_noisy_and_never_mirrored():
 
 @pytest.mark.parametrize(("images", "how"), [(100, "frozen"), (5000, "last"), (20_000, "oft"), (200_000, "full")])
 def test_how_much_of_a_pretrained_network_learns_depends_on_the_samples(images, how):
-    picked = Chosen((), Call(FitSettings, {"start": "ge2e"}))
+    chooser = Chooser((), Call(FitSettings, {"start": "ge2e"}))
     facts = dataclasses.replace(DRAWN, images=images)
-    choose_for_pretrained(picked, facts, call(GE2E), AudioPreprocessing(), "ge2e")
-    settings = picked.tree.build()
+    choose_for_pretrained(chooser, facts, call(GE2E), AudioPreprocessing(), "ge2e")
+    settings = chooser.tree.build()
     assert settings.tune == how
     assert (settings.steps == 0) == (how == "frozen")
-    reasons = {choice.key: choice.reason for choice in picked.choices}
+    reasons = {choice.key: choice.reason for choice in chooser.choices}
     assert reasons["tune"].startswith(f"{images} training samples of ")
-    assert reasons["backbone"] == "that of ge2e"
+    assert reasons["backbone"] == "the network of ge2e"
     if how != "frozen":
         assert settings.optimizer.get("lr") == (1e-4 if how == "full" else 1e-3)
 
 
 def test_faces_are_mirrored_when_a_pretrained_network_learns():
     for how, names in (("frozen", []), ("last", ["Flip"])):
-        picked = Chosen(("tune",), Call(FitSettings, {"start": "sface", "tune": how}))
-        choose_for_pretrained(picked, FACES, call(GE2E), FacePreprocessing(), "sface")
-        assert [step.name for step in picked.tree.build().augmentations] == names
+        chooser = Chooser(("tune",), Call(FitSettings, {"start": "sface", "tune": how}))
+        choose_for_pretrained(chooser, FACES, call(GE2E), FacePreprocessing(), "sface")
+        assert [step.name for step in chooser.tree.build().augmentations] == names

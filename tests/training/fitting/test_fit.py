@@ -14,11 +14,11 @@ from hypersphere.evaluation.evidence import FILE as EVIDENCE
 from hypersphere.evaluation.evidence import Evidence, choose_samples
 from hypersphere.models import Joined
 from hypersphere.training import Recognition, Run, Trainer, fit
-from hypersphere.training.fitting import plan as planning
+from hypersphere.training.fitting import budget as budgeting
 
 from .drawn import QUICK, SOURCES, folder
 
-room = importlib.import_module("hypersphere.training.fitting._fit")
+fit_module = importlib.import_module("hypersphere.training.fitting._fit")
 
 
 def stop_at(step):
@@ -75,8 +75,8 @@ def test_selection_never_ends_worse_than_it_started(tmp_path):
     assert json.loads((run.folder / "metrics.json").read_text())["eer"] == min(eers)
     said = {choice.key: choice for choice in run.choices}
     assert said["keep_best"].value == "true"
-    assert "4 identities that are neither trained on nor among the 5 of the report" in said["selection"].reason
-    assert "selection identities is" in said["last_layer"].reason
+    assert "neither trained on nor among the 5 identities of the report" in said["selection"].reason
+    assert "4 selection identities" in said["last_layer"].reason
     assert len(load_file(run.folder / "model.safetensors")["classifier.weight"]) == 16
 
 
@@ -89,7 +89,7 @@ def measure_as(monkeypatch, eers):
     monkeypatch.setattr(Recognition, "evaluate", lambda self: {"eer": next(found), "rank1": 50.0})
 
 
-def test_further_networks_are_trained_on_the_selection_identities_too(tmp_path, monkeypatch):
+def test_other_networks_are_trained_on_the_selection_identities_too(tmp_path, monkeypatch):
     measure_as(monkeypatch, range(100, 0, -1))
     lines = []
     run = fit(folder(tmp_path / "people", identities=25), tmp_path / "run", settings=SEVERAL, say=lines.append)
@@ -116,7 +116,7 @@ def test_few_identities_have_several_networks_without_descriptors_too(tmp_path):
     assert "descriptors" not in {choice.key for choice in run.choices}
 
 
-def test_further_networks_go_on_exactly(tmp_path, monkeypatch):
+def test_other_networks_are_continued_exactly(tmp_path, monkeypatch):
     people, settings = folder(tmp_path / "people", identities=9), [*SEVERAL, "steps=8", "checkpoint_every=2"]
     whole = fit(people, tmp_path / "whole", settings=settings, quiet=True)
     train = Trainer._train
@@ -136,11 +136,11 @@ def test_further_networks_go_on_exactly(tmp_path, monkeypatch):
     assert torch.equal(*files)
 
 
-def test_further_networks_are_left_out_if_training_does_not_help(tmp_path, monkeypatch):
+def test_other_networks_are_left_out_if_training_does_not_help(tmp_path, monkeypatch):
     measure_as(monkeypatch, [10.0, *[20.0] * 50])
     lines = []
     run = fit(folder(tmp_path / "people", identities=25), tmp_path / "run", settings=SEVERAL, say=lines.append)
-    assert any("further networks are not trained" in line for line in lines)
+    assert any("no other networks are trained" in line for line in lines)
     assert not (run.folder / "networks").exists()
 
 
@@ -211,14 +211,14 @@ def test_a_cache_gives_the_same_pictures(pictures, tmp_path):
 
 
 def test_a_budget_is_planned_once(pictures, tmp_path, monkeypatch):
-    planned, count = iter([14, 99]), planning.count_steps_within
+    planned, count = iter([14, 99]), budgeting.count_steps_within
 
-    def count_few(task, left, measured):
-        steps, speed = count(task, left, measured)
+    def count_few(task, seconds, measured):
+        steps, speed = count(task, seconds, measured)
         assert steps >= 1
         return next(planned), speed
 
-    monkeypatch.setattr(planning, "count_steps_within", count_few)
+    monkeypatch.setattr(budgeting, "count_steps_within", count_few)
     few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false", "baselines=false"]
     with pytest.raises(KeyboardInterrupt):
         fit(pictures, tmp_path / "run", settings=few, budget="8s", progress=stop_at(10))
@@ -242,7 +242,7 @@ def test_a_damaged_check_is_reported_and_repeated(tmp_path):
 def test_a_fresh_run_plans_its_steps_anew(tmp_path, monkeypatch):
     source, planned = folder(tmp_path / "people", identities=6), iter([2, 3])
     few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false", "baselines=false"]
-    monkeypatch.setattr(planning, "count_steps_within", lambda task, left, measured: (next(planned), 1.0))
+    monkeypatch.setattr(budgeting, "count_steps_within", lambda task, seconds, measured: (next(planned), 1.0))
     steps = []
     for fresh in (False, True):
         run = fit(source, tmp_path / "run", settings=few, budget="1s", fresh=fresh)
@@ -303,12 +303,12 @@ class TestBadInput:
 
     def test_a_full_disk(self, tmp_path, monkeypatch):
         source = folder(tmp_path / "people", 5)
-        monkeypatch.setattr(room.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 5_000_000}))
+        monkeypatch.setattr(fit_module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 5_000_000}))
         self.refused(source, tmp_path, "the disk of .* is full: 5 MB are free")
 
     def test_a_folder_that_cannot_be_written(self, tmp_path, monkeypatch):
         source = folder(tmp_path / "people", 5)
-        monkeypatch.setattr(room.os, "access", lambda path, mode: False)
+        monkeypatch.setattr(fit_module.os, "access", lambda path, mode: False)
         self.refused(source, tmp_path, "cannot be written: choose another folder")
 
     @pytest.mark.parametrize("below", [False, True])

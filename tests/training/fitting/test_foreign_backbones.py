@@ -1,4 +1,4 @@
-"""Backbones that are foreign, frozen or rested, in whole fits."""
+"""Fits with backbones from outside the library, and with frozen backbones."""
 
 import pytest
 import torch
@@ -10,13 +10,13 @@ from hypersphere.training import fit
 from .drawn import QUICK
 from .test_backbones import timm, vit  # noqa: F401  (a fixture)
 
-MIN_PICTURES_FOR_DEEP = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8", "last_layer=none")
+SHORT_RUN = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8", "last_layer=none")
 ALONE = "networks=1"
 
 
 def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  # noqa: F811
     transformers = pytest.importorskip("transformers")
-    run = fit(pictures, tmp_path / "run", settings=[f"backbone={vit}", *MIN_PICTURES_FOR_DEEP, "frozen=true"])
+    run = fit(pictures, tmp_path / "run", settings=[f"backbone={vit}", *SHORT_RUN, "frozen=true"])
     loaded = Embedder.load(run.folder / "embedder.safetensors")
     assert loaded.preprocessing.std == (0.25,) * 3
     before = transformers.AutoModel.from_pretrained(vit).state_dict()
@@ -28,12 +28,12 @@ def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  #
 
 def test_a_model_of_timm(monkeypatch, pictures, tmp_path):
     timm(monkeypatch)
-    run = fit(pictures, tmp_path / "run", settings=["backbone=tiny", ALONE, *MIN_PICTURES_FOR_DEEP])
+    run = fit(pictures, tmp_path / "run", settings=["backbone=tiny", ALONE, *SHORT_RUN])
     assert run.embedder.call.get("network").get("name") == "tiny"
 
 
 def test_own_callable(pictures, tmp_path):
-    run = fit(pictures, tmp_path / "run", settings=["backbone=torch.nn:Flatten", ALONE, *MIN_PICTURES_FOR_DEEP])
+    run = fit(pictures, tmp_path / "run", settings=["backbone=torch.nn:Flatten", ALONE, *SHORT_RUN])
     assert run.embedder.call.get("in_features") == 256
 
 
@@ -83,6 +83,6 @@ def test_a_frozen_backbone_from_a_run_or_its_embedder(file, fitted, pictures, tm
 def test_a_frozen_backbone_that_the_weights_do_not_fit_is_refused(fitted, pictures, tmp_path):
     run, _ = fitted
     few = [*QUICK, "size=20", "frozen=true", f"weights={run.folder}"]
-    with pytest.raises(ValueError, match=r"frozen=true would keep 1 parts of the backbone as they started at random"):
+    with pytest.raises(ValueError, match=r"frozen=true would keep 1 parts of the backbone at their random"):
         fit(pictures, tmp_path / "run", settings=few)
     assert not (tmp_path / "run").exists()

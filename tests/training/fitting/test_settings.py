@@ -97,6 +97,13 @@ def test_an_argument_inside_an_automatic_choice_waits_for_it():
     assert overrides.apply(chosen).build().augmentations[0].arguments == {"rotation": 0.0, "shift": 1.0}
 
 
+def test_settings_by_keyword_are_added(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    overrides = Overrides({"backbone": str(tmp_path), "steps": 3}, steps=5, seed=1)
+    assert (overrides.changes["steps"], overrides.changes["seed"]) == (5, 1)
+    assert overrides.model_folder == str(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["steps", "=3", "nothing=1"])
 def test_refuses_keys(text):
     with pytest.raises(ValueError, match=r"KEY=VALUE|there is no key"):

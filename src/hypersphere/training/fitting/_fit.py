@@ -13,47 +13,31 @@ import torch
 from torch import Tensor, nn
 
 from ...config import call, encode
-from ...data import AudioPreprocessing, DataError, Preprocessing, Source, check, open_source
+from ...data import DataError, Source, check, open_source
 from ...data.sources.source import SKIP_ADVICE, list_missing, list_skipped
-from ...evaluation import Baseline, OpenSetReport, format_baselines, spectrogram_features, summarize_baselines
-from ...evaluation.evidence import FILE as EVIDENCE
-from ...evaluation.evidence import Evidence, choose_samples, thumbnails
+from ...evaluation import format_baselines, summarize_baselines
 from ...files import read_json, write_json
 from ...models import Projected
 from ...recognition import Embedder, all_processes, extract_features, load
-from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
+from ...recognition.baselines import MAX_PICTURES, first_identities
 from ..build import TaskData, assemble_task
 from ..datasets import Samples, WindowSamples, embed_with, read_samples
 from ..processes import seed_generators
 from ..run_folder import RunFolder
 from ..tasks import Recognition
 from ..trainer import Callback, Progress, Trainer
-from .backbones import load_folder_weights, weights_of
+from .backbones import has_folder_weights, load_folder_weights
+from .budget import fit_plan_to_budget, parse_seconds
 from .choices import Choice
-from .division import Division, divide, separate_selection
-from .last_layer import join_networks, refine_embedder
-from .plan import Plan, Splits, choose_preprocessing, load_everyone, make_plan, parse_seconds, plan_steps, with_steps
-from .run import (
-    CHECK,
-    CHOICES,
-    EMBEDDER,
-    HELD_OUT,
-    REPORT,
-    Prepared,
-    Run,
-    describe_report,
-    draw_report,
-    draw_samples,
-    embed_samples,
-    prepare_source,
-    read_report,
-    write_features,
-)
+from .ensemble import join_descriptors, join_networks, join_voice_descriptors
+from .last_layer import choose_last_layer
+from .plan import Plan, add_selection_to_training, choose_preprocessing, make_plan
+from .run import CHECK, CHOICES, EMBEDDER, Run, write_report
 from .settings import FitSettings, Overrides
+from .splits import Division, PreparedSource, divide, prepare_source, separate_selection
 from .tuning import imprint_head, tune_network
 
 Say = Callable[[str], None]
-MAX_TRAINING_PICTURES = 4000  # that PCA and LDA are fitted to
 NETWORKS = "networks"  # folder inside that of the run, for the second and later networks
 MIN_FREE_BYTES = 64 << 20  # on the disk of the run
 
@@ -74,8 +58,8 @@ def fit(
     """Train an embedder on pictures sorted by identity, and measure it on identities that were not in the training set.
 
     Everything that you do not set is chosen from the data: the identities to measure, the size of the pictures, augmentation,
-    network, head, steps. Each choice comes with a reason, which is printed and kept in :attr:`Run.choices`. Calling it again
-    with the same arguments continues a run that was stopped, with the same result as without the stop.
+    network, head, steps. Each choice has a reason, which is printed and kept in :attr:`Run.choices`. If a run was stopped,
+    another call with the same arguments continues it, with the same result as without the stop.
 
     Args:
         source: A folder with one sub-folder per identity, a table, tar shards, an ``.npz``, a saved dataset, a pair of
@@ -85,7 +69,7 @@ def fit(
             ``"head.m=0.3"``. :class:`FitSettings` lists them. An override of one argument keeps the automatic choice of
             the others.
         budget: A time such as ``"10m"``. The number of steps is planned by measuring the first ones.
-        fresh: Delete a run that the folder holds and start over.
+        fresh: Delete a run in the folder and start over.
         quiet: Print nothing.
         progress: Called with the trainer; returns a function that is called with ``(step, row)`` for every row of the log.
         say: Called with each line for the user. The default prints it.
@@ -109,96 +93,177 @@ def fit(
     ...     run.metrics["identities"], len(run.embedder(list(images[:3])))
     (2, 3)
     """
-    began = time.monotonic()
+    start_time = time.monotonic()
+    budget_seconds = None if budget is None else parse_seconds(budget)
     prints = say is None and not quiet and os.environ.get("RANK", "0") == "0"
     tell: Say = (lambda line: None) if quiet else (say or _print)
-    limit = None if budget is None else parse_seconds(budget)
-    overrides = Overrides(settings)
-    overrides = Overrides({**overrides.changes, **more}) if more else overrides
-    first: FitSettings = overrides.apply_to_defaults().build()
-    opened = open_source(source, **first.source_options, skip_missing=first.on_error == "skip")
+    overrides = Overrides(settings, **more)
+    user_settings: FitSettings = overrides.apply_to_defaults().build()
+
+    # Read the data.
+    on_error = user_settings.on_error
+    opened = open_source(source, **user_settings.source_options, skip_missing=on_error == "skip")
     folder = pathlib.Path(out) if out is not None else pathlib.Path("runs") / _derive_name(opened.name)
     _check_disk(folder)
-    found = _check_source(opened, folder, tell)
-    opened = _keep_readable(opened, found, first, tell)
-    start = None if first.start is None else load(first.start, accept_licence=first.accept_licence)
-    opened, prepared = _prepare(opened, found, overrides, start, first.on_error, tell)
-    division = divide(opened, first.validation, first.least_images)
-    division, selection, why = separate_selection(opened, division, first.selection)
-    plan = make_plan(opened, found, division, overrides, selection, why, start=start, prepared=prepared)
-    splits = plan.splits
-    facts = {"source": opened.name, "images": len(division.train), "identities": len(splits.train.classes)}
-    task = _build_task(plan, facts, overrides.model_folder)
-    if limit is not None and plan.settings.steps:
-        left = limit - (time.monotonic() - began)
-        given = plan.settings.networks if "networks" in overrides.given else None
-        known = None if fresh else folder
-        steps, count, why = plan_steps(task, plan.settings, given, known, budget, left, len(division.measured))
-        plan = with_steps(plan, overrides, steps, count, why)
+    checked = _check_source(opened, folder, tell)
+    opened = _drop_unreadable(opened, checked, on_error, tell)
+    start = None
+    if user_settings.start is not None:
+        start = load(user_settings.start, accept_licence=user_settings.accept_licence)
+    prepared = _prepare_samples(opened, checked, overrides, start, on_error, tell)
+    usable = opened if prepared is None else prepared.source
+
+    # Choose identities and settings.
+    division = divide(usable, user_settings.validation, user_settings.least_images)
+    division = separate_selection(usable, division, user_settings.selection)
+    plan = make_plan(usable, checked, division, overrides, start=start, prepared=prepared)
+    task = _build_task(plan, overrides.model_folder)
+    if budget_seconds is not None and plan.settings.steps:
+        seconds_left = budget_seconds - (time.monotonic() - start_time)
+        plan = fit_plan_to_budget(plan, task, overrides, None if fresh else folder, budget, seconds_left)
     for choice in plan.choices:
         tell(str(choice))
-    document = {"fit": encode(plan.settings, defaults=True), "source": {**facts, "digest": _digest(opened, division)}}
-    content: dict[str, Any] = {"budget": budget, "steps": plan.settings.steps, "networks": plan.settings.networks or 1}
-    content |= {"choices": [vars(choice) for choice in plan.choices]}
-    files = _WriteFiles({CHECK: found, CHOICES: content})
+
+    # Train.
+    digest = _compute_digest(usable, division)
+    files = _WriteFiles({CHECK: checked, CHOICES: _describe_choices(plan, budget)})
+    document = _describe_run(plan, digest)
     trainer = Trainer(task, folder, plan.settings, callbacks=[files], fresh=fresh, document=document)
     _check_frozen(task, plan.settings)
-    before = _features_before(task, splits) if plan.settings.baselines else None
-    shown = _print_progress if prints and progress is None else progress
-    trainer.run(None if shown is None else shown(trainer))
+    features_before = _embed_with_task(task, plan.splits.measured) if plan.settings.baselines else None
+    create_progress = _create_printer if prints and progress is None else progress
+    trainer.run(None if create_progress is None else create_progress(trainer))
     if trainer.main and trainer.no_embedder is not None:
         raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
-    further: list[pathlib.Path] = []
-    count = plan.settings.networks or 1
-    if plan.selects and count > 1 and trainer.measured["step"] == 0:
-        tell("further networks are not trained: the EER of the selection identities was lowest before training")
-    elif count > 1:
-        splits = load_everyone(plan, opened, division, selection, prepared) if plan.selects else splits
-        further = _train_further(dataclasses.replace(plan, splits=splits), folder, document, overrides, fresh, tell)
+    network_folders: list[pathlib.Path] = []
+    if plan.has_selection and (plan.settings.networks or 1) > 1 and trainer.measured["step"] == 0:
+        tell("no other networks are trained, because the EER of the selection identities was lowest before training")
+    else:
+        network_folders = _train_other_networks(plan, folder, digest, overrides.model_folder, fresh, tell)
+
+    # Refine the embedder in closed form, and measure it.
     if trainer.main:
-        for choice in _refine(folder, plan, content, further):
+        choices = _refine_run(folder, plan, network_folders)
+        for choice in choices:
             tell(str(choice))
-        report = _finish(folder, opened.part(division.measured), plan, facts, before)
+        write_json(folder / CHOICES, _describe_choices(plan, budget, choices))
+        report = write_report(folder, plan, _describe_training_set(plan), features_before)
         if write_page is not None:
             RunFolder(folder).record("report.html")
             write_page(folder)
     trainer.accelerator.wait_for_everyone()
-    run = Run(folder, trust=True)  # the code that it names has just been running
+    run = Run(folder, trust=True)  # its code was just executed, so importing it adds no risk
     if trainer.main:
-        run.report = report  # just computed, so they are not read from the file
+        run.report = report  # so that it is not computed again from the file
         if prints:
             _print_report(run)
     return run
 
 
-def _train_further(
-    plan: Plan, folder: pathlib.Path, document: dict[str, Any], overrides: Overrides, fresh: bool, tell: Say
-) -> list[pathlib.Path]:
-    """Train the second and all other networks, each in a folder of its own inside that of the run; return these folders.
+def refine_embedder(
+    embedders: Sequence[Embedder], train: Samples, selection: Samples | None, *, pretrained: bool = False
+) -> tuple[Embedder, list[Choice]]:
+    """Return an embedder with the last layer and the descriptors that the selection identities choose, and the choices.
 
-    Nothing selects their weights: they train to the end and keep the last ones.
+    Args:
+        embedders: The trained embedders, with the same preprocessing. All but the first were also trained on the selection
+            identities, so they have no part in the choices. Their features are joined to those of the first.
+        train: Samples of the training identities, as the preprocessing stores them.
+        selection: Samples of other identities, which are not those of the report; None if there are too few.
+        pretrained: Whether the network started from pretrained weights, which descriptors of pictures rarely improve.
     """
-    folders = []
-    count, identities = plan.settings.networks or 1, len(plan.splits.train.classes)
-    for i in range(1, count):
-        tell(f"network {i + 1} of {count} is trained on {identities} identities")
-        settings = plan.settings.replace(
-            seed=plan.settings.seed + i,
-            keep_best=False,
-            patience=None,
-            pictures=False,
-            evaluate_every=max(plan.settings.steps, 1),
+    if pretrained and len(embedders) > 1:
+        return join_networks(embedders, train), []
+    first, choices = embedders[0], []
+    if selection is not None and len(embedders) == 1:
+        first, choice = choose_last_layer(first, train, selection, pretrained=pretrained)
+        choices.append(choice)
+    elif pretrained:
+        reason = (
+            "there are too few identities to tell whether a linear discriminant helps, so the features are not changed"
         )
-        facts = {**document["source"], "images": len(plan.splits.train), "identities": identities}
-        own = {"fit": encode(settings, defaults=True), "source": facts}
-        facts = {name: facts[name] for name in ("source", "images", "identities")}
-        task = _build_task(dataclasses.replace(plan, settings=settings), facts, overrides.model_folder)
-        folders.append(folder / NETWORKS / str(i + 1))
-        Trainer(task, folders[-1], settings, fresh=fresh, document=own).run()
-    return folders
+        choices.append(Choice("last_layer", "none", reason))
+    if not pretrained:
+        first, choice = join_descriptors([first, *embedders[1:]], train, selection)
+        choices.append(choice)
+    elif isinstance(train, WindowSamples):
+        first, choice = join_voice_descriptors(first, [train] if selection is None else [train, selection])
+        choices.append(choice)
+    return first, choices
 
 
-def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> Recognition:
+def format_measures(row: Mapping[str, Any], settings: Any) -> str:
+    """Return EER, TAR and rank-1 of a row of the log as one line.
+
+    >>> format_measures({"step": 3, "eer": 4.25, "tar@0.001": 61.0, "rank1": 80.5}, FitSettings())
+    'unseen identities: EER 4.25 %, TAR at FAR 0.001 61 %, rank-1 80.5 %'
+    """
+    names = {"eer": "EER"}
+    names |= {key: f"TAR at FAR {key.partition('@')[2]}" for key in row if key.startswith("tar@")}
+    names |= {"rank1": "rank-1"}
+    identities = "trained identities: " if settings.validation == 0 else "unseen identities: "
+    return identities + ", ".join(f"{text} {row[key]:.3g} %" for key, text in names.items() if key in row)
+
+
+def _check_disk(folder: pathlib.Path) -> None:
+    """Raise if the folder cannot be written or its disk is full."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise ValueError(f"{existing} is a file: choose another folder for the run")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"{existing} cannot be written: choose another folder for the run")
+    free = shutil.disk_usage(existing).free
+    if free < MIN_FREE_BYTES:
+        raise ValueError(
+            f"the disk of {existing} is full: {free / 1e6:.0f} MB are free, {MIN_FREE_BYTES / 1e6:.0f} MB are needed for a run"
+        )
+
+
+def _check_source(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
+    """Return the check of the source as plain values, from the run folder if the source has not changed."""
+    digest = _compute_source_digest(source)
+    try:
+        stored = read_json(folder / CHECK)
+    except ValueError as error:
+        tell(f"the samples are checked again: {error}")
+        stored = None
+    if digest is not None and isinstance(stored, dict) and stored.get("digest") == digest:
+        return stored
+    report = check(source)
+    tell(str(report))
+    return {**report.to_json(), "digest": digest}
+
+
+def _drop_unreadable(source: Source, checked: dict[str, Any], on_error: str, tell: Say) -> Source:
+    """Return the source without samples that cannot be read or are missing; refuse them unless they are to be skipped."""
+    unreadable = {**checked["unreadable"], **list_missing(source)}
+    if not unreadable:
+        return source
+    name, reason = next(iter(unreadable.items()))
+    reason = reason.partition(f"{name}: ")[2] or reason  # the reason names the file too, with its folder
+    if on_error == "raise":
+        others = f", and {len(unreadable) - 1} other pictures" if len(unreadable) > 1 else ""
+        raise DataError(f"{name} cannot be read{others}: {reason}; {SKIP_ADVICE}")
+    for line in list_skipped(unreadable):
+        tell(line)
+    readable = [i for i, record in enumerate(source.records) if record.name not in unreadable]
+    return source.part(torch.tensor(readable))
+
+
+def _prepare_samples(
+    source: Source, checked: dict[str, Any], overrides: Overrides, start: Embedder | None, on_error: str, tell: Say
+) -> PreparedSource | None:
+    """Prepare the usable samples of the source; return None for pictures that are only cropped and resized."""
+    preprocessing, reason = choose_preprocessing(checked, overrides, start)
+    if preprocessing is None:
+        return None
+    prepared = prepare_source(source, preprocessing, on_error)
+    for line in list_skipped(prepared.unusable):
+        tell(line)
+    return prepared._replace(reason=reason)
+
+
+def _build_task(plan: Plan, model_folder: str | None) -> Recognition:
     """Build the task; its network is initialized from the seed of the settings or from the weights in a folder."""
     settings, splits, preprocessing = plan.settings, plan.splits, plan.preprocessing
     seed_generators(settings.seed)
@@ -209,30 +274,31 @@ def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> 
             "measured": splits.watched,
             "frozen": settings.frozen,
             "head_first": settings.head_first,
-            "facts": facts,
+            "facts": _describe_training_set(plan),
         },
         classes=len(splits.train.classes),
         sizes={} if plan.start is not None else _describe_input(sample),
         preprocessing=preprocessing,
         sample=sample,
     )
-    read: Callable[[nn.Module], None] | None = None
+    load_weights: Callable[[nn.Module], None] | None = None
     project = True if settings.project is None and settings.frozen else settings.project
     size: int | None = settings.feature_dim
     if plan.start is not None:
         size = settings.feature_dim if settings.project else None
-        stored = plan.start.network.state_dict()
-        read, project = lambda body: _copy_weights(body, stored), bool(settings.project)
-    elif model_folder is not None and weights_of(model_folder) is not None:
-        read = lambda body: load_folder_weights(body, model_folder)  # noqa: E731
+        project = bool(settings.project)
+        pretrained = plan.start.network.state_dict()
+        load_weights = lambda body: _copy_weights(body, pretrained)  # noqa: E731
+    elif model_folder is not None and has_folder_weights(model_folder):
+        load_weights = lambda body: load_folder_weights(body, model_folder)  # noqa: E731
     task = cast(
         Recognition,
-        assemble_task(settings, call(Recognition), data, feature_size=size, project=project, load=read),
+        assemble_task(settings, call(Recognition), data, feature_size=size, project=project, load=load_weights),
     )
     if plan.start is not None:
         tune_network(task, cast(str, settings.tune))
         if settings.steps:
-            imprint_head(task, splits.exact)
+            imprint_head(task, splits.train_inputs)
     return task
 
 
@@ -247,49 +313,141 @@ def _describe_input(inputs: Tensor) -> dict[str, Any]:
     }
 
 
-def _copy_weights(body: nn.Module, stored: Mapping[str, Tensor]) -> None:
-    inner = getattr(body, "network", body) if isinstance(body, Projected) else body
-    inner.load_state_dict(stored)
+def _copy_weights(body: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy weights into a network, or into the network in front of a projection."""
+    network = getattr(body, "network", body) if isinstance(body, Projected) else body
+    network.load_state_dict(weights)
 
 
-def _prepare(
-    source: Source, found: dict[str, Any], overrides: Overrides, start: Embedder | None, on_error: str, tell: Say
-) -> tuple[Source, tuple[Preprocessing, Prepared, str] | None]:
-    """Prepare the usable samples of the source; return None for pictures that are only resized."""
-    preprocessing, why = choose_preprocessing(found, overrides, start)
-    if preprocessing is None:
-        return source, None
-    ready = prepare_source(source, preprocessing, on_error)
-    for line in list_skipped(ready.unusable):
-        tell(line)
-    return ready.source, (preprocessing, ready, why)
+def _describe_choices(plan: Plan, budget: str | float | None, more: Sequence[Choice] = ()) -> dict[str, Any]:
+    """Return the content of ``choices.json``."""
+    choices = [vars(choice) for choice in (*plan.choices, *more)]
+    return {
+        "budget": budget,
+        "steps": plan.settings.steps,
+        "networks": plan.settings.networks or 1,
+        "choices": choices,
+    }
+
+
+def _describe_training_set(plan: Plan) -> dict[str, Any]:
+    """Return facts about the training set for the embedder's card and the report."""
+    return {
+        "source": plan.source.name,
+        "images": len(plan.division.train),
+        "identities": len(plan.splits.train.classes),
+    }
+
+
+def _describe_run(plan: Plan, digest: str) -> dict[str, Any]:
+    """Return the document of a run: its settings and its data, which must not change when it is continued."""
+    return {
+        "fit": encode(plan.settings, defaults=True),
+        "source": {**_describe_training_set(plan), "digest": digest},
+    }
+
+
+class _WriteFiles(Callback):
+    """Write JSON files into the folder of the run once it is locked."""
+
+    def __init__(self, files: Mapping[str, Any]):
+        self.files = files
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Write the files, after the folder was opened and locked."""
+        if trainer.main:
+            trainer.folder.record(*self.files)
+            for name, content in self.files.items():
+                write_json(trainer.folder.path / name, content)
+
+
+def _check_frozen(task: Recognition, settings: FitSettings) -> None:
+    """Raise if a frozen backbone would keep randomly initialized parts that the weights do not contain."""
+    if not settings.frozen or settings.weights is None:
+        return
+    frozen = {id(parameter) for parameter in task.backbone.parameters()}
+    names = {name for name, parameter in task.model.named_parameters() if id(parameter) in frozen}
+    random = [name for name in (*task.started["missing"], *task.started["misshapen"]) if name in names]
+    if random:
+        raise ValueError(
+            f"frozen=true would keep {len(random)} parts of the backbone at their random initialization, such as {random[0]}, "
+            f"because {settings.weights} does not fit them: set backbone= and feature_dim= as the weights were trained"
+        )
+
+
+def _embed_with_task(task: Recognition, samples: Samples) -> Tensor:
+    """Return features of samples by the network in its current state, with all samples of an identity or none."""
+    rows = first_identities(samples.labels, MAX_PICTURES)
+    training = task.training
+    task.eval()
+    with torch.no_grad(), torch.random.fork_rng():
+        features = extract_features(
+            embed_with(task.embed_batch, samples),
+            lambda index: read_samples(samples, rows[index]),
+            len(rows),
+            64,
+            group=all_processes(),
+        )
+    task.train(training)
+    return features
+
+
+def _train_other_networks(
+    plan: Plan, folder: pathlib.Path, digest: str, model_folder: str | None, fresh: bool, tell: Say
+) -> list[pathlib.Path]:
+    """Train the second and all later networks, each in a folder inside that of the run, and return these folders.
+
+    They are trained on the selection identities, too. No identities are left to select their weights, so they keep the last
+    ones.
+    """
+    count = plan.settings.networks or 1
+    if count > 1 and plan.has_selection:
+        plan = add_selection_to_training(plan)
+    folders = []
+    for i in range(1, count):
+        tell(f"network {i + 1} of {count} is trained on {len(plan.splits.train.classes)} identities")
+        settings = plan.settings.replace(
+            seed=plan.settings.seed + i,
+            keep_best=False,
+            patience=None,
+            pictures=False,
+            evaluate_every=max(plan.settings.steps, 1),
+        )
+        network_plan = dataclasses.replace(plan, settings=settings)
+        task = _build_task(network_plan, model_folder)
+        folders.append(folder / NETWORKS / str(i + 1))
+        Trainer(task, folders[-1], settings, fresh=fresh, document=_describe_run(network_plan, digest)).run()
+    return folders
+
+
+def _refine_run(folder: pathlib.Path, plan: Plan, network_folders: Sequence[pathlib.Path]) -> list[Choice]:
+    """Join the networks of a run and choose last layer and descriptors; write the embedder and return the choices."""
+    paths = [path / EMBEDDER for path in (folder, *network_folders)]
+    embedders = [Embedder.load(path, trust=True) for path in paths]
+    train = plan.splits.train_inputs
+    if plan.settings.last_layer == "none":
+        if len(embedders) > 1:
+            join_networks(embedders, train).save(folder / EMBEDDER)
+        return []
+    selection = plan.splits.watched if plan.has_selection else None
+    pretrained = plan.settings.weights is not None or plan.start is not None
+    embedder, choices = refine_embedder(embedders, train, selection, pretrained=pretrained)
+    embedder.save(folder / EMBEDDER)
+    return choices
 
 
 def _print(line: str) -> None:
     print(line, flush=True)
 
 
-def _print_progress(trainer: Trainer) -> Progress:
-    """Print a line for every evaluation."""
+def _create_printer(trainer: Trainer) -> Progress:
+    """Return a function that prints a line for every evaluation."""
 
-    def show(step: int, row: dict[str, Any]) -> None:
+    def print_measures(step: int, row: dict[str, Any]) -> None:
         if "eer" in row:
             _print(f"step {step} of {trainer.settings.steps}: {format_measures(row, trainer.settings)}")
 
-    return show
-
-
-def format_measures(row: Mapping[str, Any], settings: Any) -> str:
-    """Return EER, TAR and rank-1 of a row of the log as one line.
-
-    >>> format_measures({"step": 3, "eer": 4.25, "tar@0.001": 61.0, "rank1": 80.5}, FitSettings())
-    'unseen identities: EER 4.25 %, TAR at FAR 0.001 61 %, rank-1 80.5 %'
-    """
-    names = {"eer": "EER"}
-    names |= {key: f"TAR at FAR {key.partition('@')[2]}" for key in row if key.startswith("tar@")}
-    names |= {"rank1": "rank-1"}
-    whose = "trained identities: " if settings.validation == 0 else "unseen identities: "
-    return whose + ", ".join(f"{text} {row[key]:.3g} %" for key, text in names.items() if key in row)
+    return print_measures
 
 
 def _print_report(run: Run) -> None:
@@ -301,191 +459,20 @@ def _print_report(run: Run) -> None:
     _print(f"embedder, report, pictures and choices: {run.folder}")
 
 
-def _refine(folder: pathlib.Path, plan: Plan, content: dict[str, Any], further: Sequence[pathlib.Path]) -> list[Choice]:
-    """Join further networks, choose the last layer of the embedder and its descriptors, and write what was chosen."""
-    first = Embedder.load(folder / EMBEDDER, trust=True)
-    others = [Embedder.load(path / EMBEDDER, trust=True) for path in further]
-    if plan.settings.last_layer == "none":
-        if others:
-            join_networks([first, *others], plan.splits.exact).save(folder / EMBEDDER)
-        return []
-    embedder, choices = refine_embedder(
-        first,
-        plan.splits.exact,
-        plan.splits.watched if plan.selects else None,
-        pretrained=plan.settings.weights is not None or plan.start is not None,
-        further=others,
-    )
-    embedder.save(folder / EMBEDDER)
-    write_json(folder / CHOICES, {**content, "choices": [*content["choices"], *map(vars, choices)]})
-    return choices
-
-
-class _WriteFiles(Callback):
-    """Write JSON files into the folder of the run once it is locked."""
-
-    def __init__(self, files: Mapping[str, Any]):
-        self.files = files
-
-    def on_start(self, trainer: Trainer) -> None:
-        """The folder has been opened and locked."""
-        if trainer.main:
-            trainer.folder.record(*self.files)
-            for name, content in self.files.items():
-                write_json(trainer.folder.path / name, content)
-
-
-def _check_frozen(task: Recognition, settings: FitSettings) -> None:
-    """Raise if a frozen backbone would keep randomly initialized parts that the weights do not contain."""
-    if not settings.frozen or settings.weights is None:
-        return
-    kept = {id(parameter) for parameter in task.backbone.parameters()}
-    names = {name for name, parameter in task.model.named_parameters() if id(parameter) in kept}
-    left = [name for name in (*task.started["missing"], *task.started["misshapen"]) if name in names]
-    if left:
-        raise ValueError(
-            f"frozen=true would keep {len(left)} parts of the backbone as they started at random, such as {left[0]}, which "
-            f"{settings.weights} does not fit: give the backbone= and feature_dim= that the weights were trained with"
-        )
-
-
-def _check_source(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
-    """Return the check of the source as plain values, from the run folder if the source has not changed."""
-    digest = _source_digest(source)
-    try:
-        stored = read_json(folder / CHECK)
-    except ValueError as error:
-        tell(f"the samples are checked again: {error}")
-        stored = None
-    if digest is not None and isinstance(stored, dict) and stored.get("digest") == digest:
-        return stored
-    report = check(source)
-    tell(str(report))
-    return {**report.to_json(), "digest": digest}
-
-
-def _keep_readable(source: Source, found: dict[str, Any], settings: FitSettings, tell: Say) -> Source:
-    bad = {**found["unreadable"], **list_missing(source)}
-    if not bad:
-        return source
-    name, reason = next(iter(bad.items()))
-    reason = reason.partition(f"{name}: ")[2] or reason  # the reason names the file too, with its folder
-    if settings.on_error == "raise":
-        more = f", and {len(bad) - 1} other pictures" if len(bad) > 1 else ""
-        raise DataError(f"{name} cannot be read{more}: {reason}; {SKIP_ADVICE}")
-    for line in list_skipped(bad):
-        tell(line)
-    kept = torch.tensor([i for i, record in enumerate(source.records) if record.name not in bad])
-    return source.part(kept)
-
-
-def _finish(
-    folder: pathlib.Path,
-    held_out: Source,
-    plan: Plan,
-    facts: dict[str, Any],
-    before: Tensor | None,
-) -> OpenSetReport:
-    """Write the features, report and pictures of the measured samples into the run folder; return the report."""
-    splits, settings = plan.splits, plan.settings
-    run = RunFolder(folder)
-    run.record(HELD_OUT, REPORT)
-    embedder = Embedder.load(folder / EMBEDDER, trust=True)
-    features = embed_samples(embedder, splits.measured)
-    trained = settings.validation == 0
-    write_features(folder / HELD_OUT, features, held_out.labels, held_out.records, trained=trained)
-    report = read_report(folder / HELD_OUT)
-    simple = () if before is None else _measure_baselines(features, held_out, splits, before, plan)
-    if settings.pictures:
-        _write_evidence(folder, features, splits.measured, held_out)
-    drawn = draw_report(report, splits.measured, held_out.records, folder / "pictures") if settings.pictures else []
-    run.record(*(f"pictures/{name}" for name in drawn))
-    write_json(folder / REPORT, describe_report(report, features, splits.measured, held_out.records, simple, **facts))
-    return report
-
-
-def _write_evidence(folder: pathlib.Path, features: Tensor, samples: Samples, held_out: Source) -> None:
-    """Write the samples of the report for the page; those that the trainer wrote are of the selection identities.
-
-    Recordings have the names of their files, so that the page can play them.
-    """
-    chosen = choose_samples(samples.labels)
-    pictures = thumbnails(draw_samples(samples, chosen))
-    RunFolder(folder).record(EVIDENCE)
-    labels = samples.labels[chosen].cpu()
-    named = isinstance(samples, WindowSamples)
-    names = [held_out.records[i].name for i in chosen.tolist()] if named else None
-    evidence = Evidence(features[chosen].float().cpu(), labels, list(samples.classes), len(samples), pictures, names)
-    evidence.save(folder / EVIDENCE)
-
-
-def _features_before(task: Recognition, splits: Splits) -> Tensor:
-    """Return features of measured samples by the untrained network, with all samples of an identity or none."""
-    rows = first_identities(splits.measured.labels, MAX_PICTURES)
-    training = task.training
-    task.eval()
-    with torch.no_grad(), torch.random.fork_rng():
-        features = extract_features(
-            embed_with(task.embed_batch, splits.measured),
-            lambda index: read_samples(splits.measured, rows[index]),
-            len(rows),
-            64,
-            group=all_processes(),
-        )
-    task.train(training)
-    return features
-
-
-def _measure_baselines(
-    features: Tensor, held_out: Source, splits: Splits, before: Tensor, plan: Plan
-) -> tuple[Baseline, ...]:
-    settings = plan.settings
-    rows = first_identities(held_out.labels, MAX_PICTURES)
-    known = first_identities(splits.exact.labels, MAX_TRAINING_PICTURES)
-    pictures, labels = splits.exact.batch(known)
-    if isinstance(splits.exact, WindowSamples):  # simple methods are fitted to all windows of recordings
-        pictures, labels = splits.exact.list_all_windows(known)
-    origin = settings.start or settings.weights
-    named = {"the network before training" if origin is None else f"{origin} before training": before}
-    if isinstance(plan.preprocessing, AudioPreprocessing) and isinstance(splits.measured, WindowSamples):
-        named |= spectrogram_features(splits.measured.list_windows(rows), (pictures, labels), plan.preprocessing)
-    return measure_baselines(
-        features[rows],
-        held_out.part(rows),
-        splits.measured.batch(rows)[0],
-        train=(pictures, labels),
-        others=named,
-        without=None if plan.start is None else plan.start.fingerprint,
-        seed=settings.seed,
-    )
-
-
-def _check_disk(folder: pathlib.Path) -> None:
-    above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not above.is_dir():
-        raise ValueError(f"{above} is a file: choose another folder for the run")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"{above} cannot be written: choose another folder for the run")
-    free = shutil.disk_usage(above).free
-    if free < MIN_FREE_BYTES:
-        raise ValueError(
-            f"the disk of {above} is full: {free / 1e6:.0f} MB are free, {MIN_FREE_BYTES / 1e6:.0f} MB are needed for a run"
-        )
-
-
-def _source_digest(source: Source) -> str | None:
+def _compute_source_digest(source: Source) -> str | None:
     try:
         return source.digest()
     except ValueError:  # the source has no files, so changes cannot be detected
         return None
 
 
-def _digest(source: Source, division: Division) -> str:
+def _compute_digest(source: Source, division: Division) -> str:
     """Return a digest of the source or of its records, and of the division into splits, which pins a run to its data."""
-    content = _source_digest(source) or repr(source.records)
-    whole = f"{content}{division.train.tolist()}{division.measured.tolist()}"
-    return hashlib.sha256(whole.encode()).hexdigest()
+    content = _compute_source_digest(source) or repr(source.records)
+    text = f"{content}{division.train.tolist()}{division.measured.tolist()}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _derive_name(name: str) -> str:
+    """Return a name for the folder of a run from the name of a source."""
     return pathlib.Path(name).absolute().name.partition(".")[0] or "fit"

@@ -14,29 +14,33 @@ from ...config import Call, call, parameters
 from ...data import AddNoise, Affine, AudioPreprocessing, Flip, Gain, Preprocessing, RandomCrop
 from ...evaluation import fit_descriptors
 from ...models import SpectrogramResNet, sphereface4, sphereface10
+from ...models.descriptors import MIN_ELONGATION
 from ...objectives import ArcFace, CosFace
 from ...recognition.baselines import first_identities
 from ..datasets import Samples
 from ..optimizers import CosineRate
 from .settings import FitSettings
 
-MIN_SYMMETRY = 0.9  # correlation of the mean picture with its mirror image above which color pictures are mirrored
-MIN_ELONGATION = 1.8  # ratio of the sides above which pictures are treated as spectra
-MIN_PICTURES_FOR_DEEP = 5  # pictures per identity at the median, below which a network overfits soon
-WINDOW_SECONDS = 2.0  # of a recording, that the network sees at once
+MIN_SYMMETRY = 0.9  # correlation of the mean picture with its mirror image from which on color pictures are mirrored
+MIN_PICTURES_FOR_DEEP = 5  # median number of pictures per identity, below which a deep network overfits
+MAX_SIZE = 64  # pixels per side of pictures that keep their size without a GPU
+MAX_GPU_SIDE = 112  # pixels of the longer side with a GPU
+SMALL_SET_SIDE = 48  # pixels per side to which larger pictures are reduced without a GPU
+LARGE_GRAY_SET_SIDE = 32  # the same for gray pictures of a large set
+MAX_SMALL_SET = 3000  # training pictures of a small set
+WINDOW_SECONDS = 2.0  # largest part of a recording that the network sees at once
 MIN_WINDOW_SECONDS = 0.5
-RECORDING_PASSES = (
-    30  # over the windows of recordings, after which the selection EER no longer fell (docs/log/voices.md)
-)
-TUNING = (  # how much of a pretrained network learns, from how many training samples on
+RECORDING_EPOCHS = 30  # over windows of recordings; later the selection EER no longer fell (docs/log/voices.md)
+TUNING_EPOCHS = 5  # over the training samples of a pretrained network
+MAX_SAMPLES_SEEN = 500_000  # by one network in training
+TUNING = (  # how much of a pretrained network is trained, and the least number of training samples for it
     ("full", 200_000, "enough to train all layers of a pretrained network"),
-    ("oft", 20_000, "enough to rotate the layers of a pretrained network, whose angles between neurons stay"),
+    ("oft", 20_000, "enough for orthogonal fine-tuning, which rotates the neurons of each layer together"),
     ("last", 5_000, "enough to train the last layers of a pretrained network"),
-    ("frozen", 0, "too few to change a pretrained network; only a linear layer behind it can be fitted"),
+    ("frozen", 0, "too few to train a pretrained network; only a linear layer may be fitted behind it"),
 )
 MAX_NETWORKS = 3  # whose features are joined
 MAX_NETWORK_SAMPLES = 150_000  # samples that all networks together see in training
-MAX_SMALL_SET = 3000  # training pictures up to which gray pictures are reduced to 48×48 pixels instead of 32×32
 MAX_MIRRORED = 800  # pictures in the cross-validation that decides on mirror images
 USER_REASON = "you asked for it"
 MAX_VALUE_LENGTH = 60  # characters of a printed value
@@ -48,8 +52,8 @@ class Choice:
     """A setting of a fit with its key, its value as text, and the reason.
 
     >>> from hypersphere.training import Choice
-    >>> print(Choice("batch_size", "16", "128, or a quarter of a small set"))
-    batch_size=16: 128, or a quarter of a small set
+    >>> print(Choice("batch_size", "16", "a quarter of the training samples, limited to 16–128"))
+    batch_size=16: a quarter of the training samples, limited to 16–128
     """
 
     key: str
@@ -68,17 +72,15 @@ class Facts:
         images: Pictures to train on.
         identities: Identities to train on.
         per_identity: The median number of pictures per identity.
-        most: The largest number of pictures per identity.
         all_images: Pictures to train on and to measure.
         size: The median height and width.
-        channels: 1 where all pictures are gray, else 3.
+        channels: 1 if all pictures are gray, otherwise 3.
         accelerated: Whether there is a GPU.
     """
 
     images: int
     identities: int
     per_identity: float
-    most: int
     all_images: int
     size: tuple[int, int]
     channels: int
@@ -93,193 +95,239 @@ class MirrorEvidence(NamedTuple):
     helps: bool
 
 
-class Chosen:
-    """Settings that are chosen one after the other. Keys that the user gave keep the given value."""
+class Chooser:
+    """Settings that are chosen one after the other, with reasons. Settings of the user keep their values.
+
+    Args:
+        given: The keys that the user set.
+        tree: The settings of the user and the defaults.
+    """
 
     def __init__(self, given: Collection[str], tree: Call):
         self.given, self.tree = given, tree
         self.choices: list[Choice] = []
-        self.kept: dict[str, dict[str, Any]] = {}
+        self.inherited: dict[str, dict[str, Any]] = {}
 
-    def take(self, key: str, value: Any, reason: str, keep: Collection[str] = ()) -> Any:
+    def choose(self, key: str, automatic: Any, reason: str, inherit: Collection[str] = ()) -> Any:
         """Set a key unless the user did, and return its value.
 
         Args:
             key: The setting.
-            value: The automatic choice.
-            reason: Why, in words.
-            keep: Arguments of the automatic choice that a class given by the user inherits if it does not set them.
+            automatic: The automatic choice.
+            reason: Why, in words; an empty reason is not printed.
+            inherit: Arguments of the automatic choice that a class given by the user inherits if it does not set them.
         """
         assert key in FitSettings.CHOSEN
-        if key in self.given:
-            automatic, value, reason = value, self.tree.get(key), USER_REASON
-            if isinstance(value, Call) and isinstance(automatic, Call):
-                free = [n for n in keep if n in parameters(value.target) and n not in value.arguments]
-                free = [
-                    n for n in free if value.target in (ArcFace, CosFace)
-                ]  # other heads scale by the norm or learn it
-                if free:
-                    self.kept[key] = {name: automatic.get(name) for name in free}
-                    value = value.replace(**self.kept[key])
-                    self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
-        else:
-            self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
-        self.choices.append(Choice(key, format_value(value), reason))
-        return value
+        if key not in self.given:
+            self.tree = Call(self.tree.target, {**self.tree.arguments, key: automatic})
+        elif isinstance(automatic, Call):
+            self._inherit(key, automatic, inherit)
+        self.note(key, USER_REASON if key in self.given else reason)
+        return self.tree.get(key)
 
-    def keep_automatic(self, tree: Call) -> Call:
-        """Return a tree with the automatic arguments that a class given by the user keeps, such as the scale of a head."""
-        for key, values in self.kept.items():
+    def note(self, key: str, reason: str) -> None:
+        """Record the reason for the current value of a key."""
+        self.choices.append(Choice(key, format_value(self.tree.get(key)), reason))
+
+    def _inherit(self, key: str, automatic: Call, names: Collection[str]) -> None:
+        """Let a class given by the user inherit arguments. Heads other than ArcFace and CosFace scale in their own way."""
+        value = self.tree.get(key)
+        if not isinstance(value, Call) or value.target not in (ArcFace, CosFace):
+            return
+        free = [name for name in names if name in parameters(value.target) and name not in value.arguments]
+        if free:
+            self.inherited[key] = {name: automatic.get(name) for name in free}
+            self.tree = Call(self.tree.target, {**self.tree.arguments, key: value.replace(**self.inherited[key])})
+
+    def restore_inherited(self, tree: Call) -> Call:
+        """Return a tree with the inherited arguments that it does not set."""
+        for key, values in self.inherited.items():
             value = tree.get(key)
-            left = {name: automatic for name, automatic in values.items() if name not in value.arguments}
-            tree = Call(tree.target, {**tree.arguments, key: value.replace(**left)})
+            missing = {name: automatic for name, automatic in values.items() if name not in value.arguments}
+            tree = Call(tree.target, {**tree.arguments, key: value.replace(**missing)})
         return tree
 
 
-def choose_network(chosen: Chosen, facts: Facts, known: Call | None) -> None:
-    """Choose the backbone, which is ``known`` if training starts from weights, and the optimizer."""
-    few = facts.per_identity < MIN_PICTURES_FOR_DEEP
-    middle = f"{facts.per_identity:g} pictures per identity at the median"
-    if known is not None:
-        chosen.take("backbone", known, "that of the weights")
-    elif few and not facts.accelerated:
-        why = f"{middle}: a shallow network makes more steps in the same time, which helps more than depth"
-        chosen.take("backbone", call(sphereface4, width=0.25, norm="batch"), why)
+def choose_network(chooser: Chooser, facts: Facts, stored: Call | None) -> None:
+    """Choose the backbone, which is ``stored`` if training starts from weights, and the optimizer."""
+    is_small = facts.per_identity < MIN_PICTURES_FOR_DEEP
+    median = f"a median of {facts.per_identity:g} pictures per identity"
+    if stored is not None:
+        chooser.choose("backbone", stored, "the network of the given weights")
+    elif is_small and not facts.accelerated:
+        reason = f"with {median}, a shallow network is better, because it makes more steps in the same time"
+        chooser.choose("backbone", call(sphereface4, width=0.25, norm="batch"), reason)
     else:
-        chosen.take("backbone", call(sphereface10, width=0.25, norm="batch"), "it learns from scratch in minutes")
-    decay, why = (5e-3, f"{middle} are overfitted soon, so weight decay is larger") if few else (2e-3, "")
+        reason = "a narrow network learns from scratch in minutes"
+        chooser.choose("backbone", call(sphereface10, width=0.25, norm="batch"), reason)
+    decay, reason = 2e-3, ""
+    if is_small:
+        decay, reason = 5e-3, f"larger weight decay against overfitting, because there are few pictures ({median})"
     sgd = call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=decay, nesterov=True)
-    chosen.take("optimizer", sgd, why)
+    chooser.choose("optimizer", sgd, reason)
 
 
-def choose_input(chosen: Chosen, facts: Facts) -> None:
+def choose_input(chooser: Chooser, facts: Facts) -> None:
     """Choose size and channels of the network's input."""
     height, width = facts.size
-    small = facts.images <= MAX_SMALL_SET  # gray pictures of small sets are kept larger: there is time for it
-    room = (64 if facts.channels == 1 else 48) if not facts.accelerated else 112
-    if height * width <= 64 * 64 or (facts.accelerated and max(height, width) <= room):
-        size, why = (height, width), "the pictures' own size at the median"
+    is_color = facts.channels == 3
+    if height * width <= MAX_SIZE**2 or (facts.accelerated and max(height, width) <= MAX_GPU_SIDE):
+        size, reason = (height, width), "the median size of the pictures"
     else:
-        scale = (
-            math.sqrt((48 if small or facts.channels == 3 else 32) ** 2 / (height * width))
-            if not facts.accelerated
-            else (room / max(height, width))
-        )
+        if facts.accelerated:
+            scale, device = MAX_GPU_SIDE / max(height, width), "a GPU"
+        else:
+            side = SMALL_SET_SIDE if is_color or facts.images <= MAX_SMALL_SET else LARGE_GRAY_SET_SIDE
+            scale, device = math.sqrt(side**2 / (height * width)), "a processor without a GPU"
         size = (_round_side(height * scale), _round_side(width * scale))
-        where = "a GPU" if facts.accelerated else "a processor without a GPU"
-        why = f"{height}×{width} at the median, reduced to what trains in minutes on {where}"
-    chosen.take("size", size, why)
-    chosen.take("channels", facts.channels, "all pictures are gray" if facts.channels == 1 else "there are colors")
+        reason = f"the median size {height}×{width} is reduced so that training takes minutes on {device}"
+    chooser.choose("size", size, reason)
+    chooser.choose("channels", facts.channels, "there are color pictures" if is_color else "all pictures are gray")
 
 
 def choose_training(
-    chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"], evidence: MirrorEvidence | None = None
+    chooser: Chooser, facts: Facts, pictures: UInt8[Tensor, "k c h w"], evidence: MirrorEvidence | None = None
 ) -> None:
     """Choose augmentation of pictures, head, batches, steps, schedule, precision and memory."""
-    flips, looks = _choose_flips(facts, pictures, evidence)
+    mirror, reason = _choose_mirroring(facts, pictures, evidence)
     height, width = pictures.shape[2:]
     if max(height, width) >= MIN_ELONGATION * min(height, width):
-        flips = False
-        chosen.take("augment", (), "such long pictures are rarely photographs: moving them changes what they show")
+        mirror = False
+        reason = "long pictures such as spectra change their meaning when they are moved or mirrored"
+        chooser.choose("augment", (), reason)
+    elif mirror:  # pictures that are aligned, such as faces
+        chooser.choose("augment", (call(Flip),), f"mirror images and no shifts or rotations, because {reason}")
     else:
-        why = looks + (": they are mirrored and not moved" if flips else ": they are moved a little and not mirrored")
-        chosen.take("augment", _augment(pictures, flips), why)
-    chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
-    choose_schedule(chosen, facts)
+        shift = round(0.07 * min(height, width), 1)
+        affine = call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=measure_border(pictures))
+        chooser.choose("augment", (affine,), f"small shifts and rotations and no mirror images, because {reason}")
+    reason = "features of a picture and of its mirror image are joined" if mirror else "mirror images are not used"
+    chooser.choose("mirror", mirror, reason)
+    choose_schedule(chooser, facts)
 
 
-def choose_for_recordings(chosen: Chosen, facts: Facts, preprocessing: AudioPreprocessing) -> None:
+def choose_for_recordings(chooser: Chooser, facts: Facts, preprocessing: AudioPreprocessing) -> None:
     """Choose network, optimizer, augmentation and schedule for recordings."""
     network = call(SpectrogramResNet, bands=preprocessing.bands, stride=2, center=not preprocessing.center)
-    chosen.take("backbone", network, "a small residual network over spectrograms learns from scratch in minutes")
+    chooser.choose("backbone", network, "a small residual network over spectrograms learns from scratch in minutes")
     sgd = call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=2e-3, nesterov=True)
-    chosen.take("optimizer", sgd, "")
+    chooser.choose("optimizer", sgd, "")
     crop = call(RandomCrop, samples=preprocessing.shape[0])
     noise = call(AddNoise, low=10.0, high=30.0, rate=preprocessing.rate)
-    why = "random parts of each recording, at a random level, half of them with synthetic noise"
-    chosen.take("augment", (crop, call(Gain), noise), why)
-    chosen.take("mirror", False, "")
-    choose_schedule(chosen, facts, "window", RECORDING_PASSES)
+    reason = "random parts of each recording at a random level; synthetic noise is added to half of them"
+    chooser.choose("augment", (crop, call(Gain), noise), reason)
+    chooser.choose("mirror", False, "")
+    choose_schedule(chooser, facts, "window", RECORDING_EPOCHS)
 
 
 def choose_for_pretrained(
-    chosen: Chosen, facts: Facts, backbone: Call, preprocessing: Preprocessing, name: str
+    chooser: Chooser, facts: Facts, backbone: Call, preprocessing: Preprocessing, name: str
 ) -> None:
-    """Choose how much of a pretrained network learns, and how, by the number of training samples."""
-    how, why = choose_tuning(facts)
-    how = chosen.take("tune", how, why)
-    chosen.take("backbone", backbone, f"that of {name}")
-    chosen.take("mirror", preprocessing.mirror, f"as {name} does")
-    flips = call(Flip) if preprocessing.medium == "picture" and preprocessing.content == "face" else None
-    augment = (flips,) if flips is not None and how != "frozen" else ()
-    chosen.take("augment", augment, "faces are mirrored" if augment else "")
-    rate = 1e-4 if how == "full" else 1e-3
+    """Choose how much of a pretrained network is trained, and how, by the number of training samples."""
+    tune = chooser.choose("tune", *choose_tuning(facts))
+    chooser.choose("backbone", backbone, f"the network of {name}")
+    chooser.choose("mirror", preprocessing.mirror, f"as in {name}")
+    is_face = preprocessing.medium == "picture" and preprocessing.content == "face"
+    augment = (call(Flip),) if is_face and tune != "frozen" else ()
+    chooser.choose("augment", augment, "mirror images of faces look like faces" if augment else "")
+    rate = 1e-4 if tune == "full" else 1e-3
     adam = call(torch.optim.AdamW, lr=rate, weight_decay=0.05)
-    chosen.take("optimizer", adam, "" if how == "frozen" else "small steps keep what the network knows")
-    if how == "frozen":
-        chosen.take("steps", 0, "the pretrained network stays as it is")
-        chosen.take("schedule", call(CosineRate), "")
-        chosen.take("ema", None, "")
+    reason = "" if tune == "frozen" else "a small learning rate preserves the pretrained features"
+    chooser.choose("optimizer", adam, reason)
+    if tune == "frozen":
+        chooser.choose("steps", 0, "the pretrained network is not trained")
+        chooser.choose("schedule", call(CosineRate), "")
+        chooser.choose("ema", None, "")
     else:
-        choose_schedule(chosen, facts, "sample", passes=5)
+        choose_schedule(chooser, facts, "sample", TUNING_EPOCHS)
 
 
 def choose_tuning(facts: Facts) -> tuple[str, str]:
-    """Return how much of a pretrained network learns, and why.
+    """Return how much of a pretrained network is trained, and why.
 
-    >>> facts = Facts(400, 40, 10.0, 10, 500, (112, 112), 3, False)
+    >>> facts = Facts(400, 40, 10.0, 500, (112, 112), 3, False)
     >>> choose_tuning(facts)
-    ('frozen', '400 training samples of 40 identities are too few to change a pretrained network; only a linear ...')
+    ('frozen', '400 training samples of 40 identities are too few to train a pretrained network; only a linear ...')
     """
-    how, _, what = next(entry for entry in TUNING if facts.images >= entry[1])
-    return how, f"{facts.images} training samples of {facts.identities} identities are {what}"
+    tune, _, verdict = next(entry for entry in TUNING if facts.images >= entry[1])
+    return tune, f"{facts.images} training samples of {facts.identities} identities are {verdict}"
 
 
-def choose_schedule(chosen: Chosen, facts: Facts, noun: str = "picture", passes: int | None = None) -> None:
+def choose_schedule(chooser: Chooser, facts: Facts, noun: str = "picture", epochs: int | None = None) -> None:
     """Choose head, batch size, steps, learning rate schedule and how often a run is measured.
 
     Args:
-        chosen: The choices so far.
+        chooser: The choices so far.
         facts: What they are made from.
         noun: What a training sample is, for the reason.
-        passes: How often each sample is seen; by default it depends on the samples per identity.
+        epochs: How often each sample is seen; by default it depends on the samples per identity.
     """
-    _head(chosen, facts)
-    batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
-    if passes is None:
-        # A small set, and few samples per identity, are overfitted when seen more often.
-        often = 20 if facts.per_identity < MIN_PICTURES_FOR_DEEP else 40
-        seen = max(often * facts.images, min(50 * facts.images, 60_000))
+    _choose_head(chooser, facts)
+    reason = "a quarter of the training samples, limited to 16–128"
+    batch = chooser.choose("batch_size", min(128, max(16, facts.images // 4)), reason)
+    if epochs is None:
+        # A network overfits if it sees a small set, or few samples per identity, more often.
+        default_epochs = 20 if facts.per_identity < MIN_PICTURES_FOR_DEEP else 40
+        seen = max(default_epochs * facts.images, min(50 * facts.images, 60_000))
     else:
-        seen = passes * facts.images
-    seen = min(seen, 500_000)
-    why = f"each of {facts.images} {noun}s is seen {seen / facts.images:.0f} times"
-    steps = chosen.take("steps", max(seen // batch, 200), why)
-    chosen.take("schedule", call(CosineRate, warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
-    chosen.take("ema", 0.99, "the moving average of the weights generalizes better than the last weights")
-    chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
-    chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
-    chosen.take("log_every", max(min(steps // 100, 50), 1), "")
-    chosen.take("sampler", None, "every sample counts alike; blocks of few identities are for losses of pairs")
-    _machine(chosen, facts)
+        seen = epochs * facts.images
+    seen = min(seen, MAX_SAMPLES_SEEN)
+    reason = f"each of the {facts.images} {noun}s is seen {seen / facts.images:.0f} times"
+    steps = chooser.choose("steps", max(seen // batch, 200), reason)
+    choose_intervals(chooser, steps)
+    chooser.choose("ema", 0.99, "the moving average of the weights generalizes better than the last weights")
+    reason = "samples are drawn in random order; batches of a few identities are meant for pair losses"
+    chooser.choose("sampler", None, reason)
+    _choose_computation(chooser, facts)
 
 
-def choose_networks(chosen: Chosen, pretrained: bool) -> None:
+def choose_intervals(chooser: Chooser, steps: int) -> None:
+    """Choose the learning rate schedule for a number of steps, and how often a run is measured, saved and logged."""
+    reason = "the learning rate falls along half a cosine after a short warm-up"
+    chooser.choose("schedule", call(CosineRate, warmup=count_warmup_steps(steps)), reason)
+    reasons = {
+        "evaluate_every": "the network is measured ten times during training",
+        "checkpoint_every": "little is lost if the run is stopped",
+        "log_every": "",
+    }
+    for key, value in compute_intervals(steps).items():
+        chooser.choose(key, value, reasons[key])
+
+
+def compute_intervals(steps: int) -> dict[str, int]:
+    """Return the steps between two evaluations, two checkpoints and two rows of the log.
+
+    >>> compute_intervals(1000)
+    {'evaluate_every': 100, 'checkpoint_every': 100, 'log_every': 10}
+    """
+    return {
+        "evaluate_every": max(steps // 10, 1),
+        "checkpoint_every": max(min(steps // 10, 200), 1),
+        "log_every": max(min(steps // 100, 50), 1),
+    }
+
+
+def count_warmup_steps(steps: int) -> int:
+    """Return the number of steps in which the learning rate rises: a tenth of all, at most 100."""
+    return min(100, steps // 10)
+
+
+def choose_number_of_networks(chooser: Chooser, *, is_pretrained: bool) -> None:
     """Choose the number of networks from the samples that one of them sees in training; one if it starts from weights."""
-    seen = max(chosen.tree.get("steps") * chosen.tree.get("batch_size"), 1)
+    seen = max(chooser.tree.get("steps") * chooser.tree.get("batch_size"), 1)
     count = min(MAX_NETWORKS, max(1, MAX_NETWORK_SAMPLES // seen))
-    why = "joined networks of different seeds recognize new identities better than one"
-    if pretrained or chosen.tree.get("weights") is not None:
-        count, why = 1, "networks that start from the same weights are alike"
+    reason = f"{count} joined networks with different seeds recognize new identities better than one"
+    if is_pretrained or chooser.tree.get("weights") is not None:
+        count, reason = 1, "networks that start from the same weights are too similar to be joined"
     elif count == 1:
-        why = f"one network sees {seen} samples in training, so more would take too long"
-    chosen.take("networks", count, why)
+        reason = f"one network sees {seen} samples in training, so more networks would take too long"
+    chooser.choose("networks", count, reason)
 
 
 def measure_mirroring(train: Samples) -> MirrorEvidence | None:
     """Return the EER of classical descriptors with and without mirror images, cross-validated over training identities.
 
-    None for long pictures such as spectra, which are never mirrored, and if there are too few identities.
+    Return None for long pictures such as spectra, which are never mirrored, and if there are too few identities.
     """
     rows = first_identities(train.labels, MAX_MIRRORED)
     stored, labels = train.batch(rows)
@@ -292,17 +340,17 @@ def measure_mirroring(train: Samples) -> MirrorEvidence | None:
     return MirrorEvidence(fitted.plain_eer, fitted.mirrored_eer, fitted.mirrored)
 
 
-def _choose_flips(facts: Facts, pictures: Tensor, evidence: MirrorEvidence | None) -> tuple[bool, str]:
-    """Decide whether to train on mirror images, with the reason."""
+def _choose_mirroring(facts: Facts, pictures: Tensor, evidence: MirrorEvidence | None) -> tuple[bool, str]:
+    """Return whether to train on mirror images, and why."""
     if evidence is not None:
         return evidence.helps, (
-            "with mirror images the EER of classical descriptors on training identities left out in turn is "
-            f"{100 * evidence.mirrored:.3g} %, without {100 * evidence.plain:.3g} %"
+            f"the EER of classical descriptors is {100 * evidence.mirrored:.3g} % with mirror images and "
+            f"{100 * evidence.plain:.3g} % without (cross-validation over training identities)"
         )
     symmetry = measure_symmetry(pictures)
-    return symmetry >= MIN_SYMMETRY and facts.channels == 3, (
-        f"the mean picture correlates {symmetry:.2f} with its mirror image"
-    )
+    kind = "color" if facts.channels == 3 else "gray"
+    reason = f"the mean of the {kind} pictures has a correlation of {symmetry:.2f} with its mirror image"
+    return symmetry >= MIN_SYMMETRY and facts.channels == 3, reason
 
 
 def measure_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:
@@ -326,70 +374,61 @@ def measure_border(pictures: UInt8[Tensor, "k c h w"]) -> float:
 def format_value(value: Any) -> str:
     """Return a value as text: calls by their name and arguments."""
     if isinstance(value, Call):
-        inner = ", ".join(f"{name}={format_value(argument)}" for name, argument in value.arguments.items())
-        return f"{value.name}({inner})"
+        arguments = ", ".join(f"{name}={format_value(argument)}" for name, argument in value.arguments.items())
+        return f"{value.name}({arguments})"
     if isinstance(value, tuple):
         return ",".join(map(format_value, value)) or "none"
     if isinstance(value, str) and len(value) > MAX_VALUE_LENGTH:
         return f"{value[:MAX_VALUE_LENGTH]}…"
-    return (
-        "none"
-        if value is None
-        else str(value).lower()
-        if isinstance(value, bool)
-        else (f"{value:.4g}" if isinstance(value, float) else str(value))
-    )
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _augment(pictures: Tensor, flips: bool) -> tuple[Call, ...]:
-    """Return the augmentation: mirror images alone for aligned pictures such as faces, otherwise small affine maps."""
-    if flips:
-        return (call(Flip),)
-    height, width = pictures.shape[2:]
-    fill, shift = measure_border(pictures), round(0.07 * min(height, width), 1)
-    return (call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=fill),)
-
-
-def _head(chosen: Chosen, facts: Facts) -> None:
-    scale = float(min(max(round(2 * math.sqrt(2) * math.log(max(facts.identities - 1, 2))), 12), 32))
-    if facts.identities >= 2000 and facts.per_identity >= 20:
-        head = call(ArcFace, m=0.3, scale=scale, sub_centers=3)
-        why = "thousands of identities with many pictures have some wrong labels, which sub-centers absorb"
-    else:
-        head = call(CosFace, m=0.2, scale=scale)
-        why = f"{facts.identities} identities with {facts.per_identity:g} samples at the median"
-    chosen.take("head", head, why + "; the scale is twice that of AdaCos for this number", keep=("scale",))
-
-
-def _machine(chosen: Chosen, facts: Facts) -> None:
-    half = facts.accelerated and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    chosen.take(
-        "precision",
-        "bf16" if half else "no",
-        "the GPU computes in it" if half else "float32: half precision does not pay off here",
-    )
-    settings: FitSettings = chosen.tree.build()
-    long = facts.accelerated and settings.steps >= 5000
-    chosen.take(
-        "compile", long, "it pays off in a long run on a GPU" if long else "compiling would take longer than it saves"
-    )
-    chosen.take("channels_last", True, "convolutions run faster in this memory layout")
-
-
-def choose_memory(chosen: Chosen, facts: Facts) -> None:
+def choose_memory(chooser: Chooser, facts: Facts) -> None:
     """Choose whether all pictures are decoded into memory, and the number of threads that decode."""
-    settings: FitSettings = chosen.tree.build()
+    settings: FitSettings = chooser.tree.build()
     assert settings.input_size is not None
     assert settings.channels is not None
     height, width = settings.input_size
     needed = facts.all_images * settings.channels * height * width
-    fits = needed <= MAX_MEMORY
-    where = f"{needed / 1e6:.{0 if needed > 1e7 else 1}f} MB of decoded pictures"
-    chosen.take(
-        "memory", fits and settings.cache is None, where + (" fit" if fits else " are read when they are needed")
-    )
-    workers = 0 if chosen.tree.get("memory") else min(os.cpu_count() or 1, 8)
-    chosen.take("workers", workers, "pictures are in memory" if not workers else "decoding ahead of the step")
+    size = f"{math.ceil(needed / 1e6)} MB"
+    if needed <= MAX_MEMORY:
+        reason = f"the decoded pictures need {size} and fit into memory"
+    else:
+        reason = f"the decoded pictures would need {size}, so pictures are decoded when they are needed"
+    chooser.choose("memory", needed <= MAX_MEMORY and settings.cache is None, reason)
+    if chooser.tree.get("memory"):
+        chooser.choose("workers", 0, "nothing is decoded during training, because pictures are in memory")
+    else:
+        workers = min(os.cpu_count() or 1, 8)
+        chooser.choose("workers", workers, "these threads decode pictures while the network is trained")
+
+
+def _choose_head(chooser: Chooser, facts: Facts) -> None:
+    """Choose the head. Its scale is twice that of AdaCos (Zhang et al., 2019), √2 log(classes − 1), within 12 … 32."""
+    scale = float(min(max(round(2 * math.sqrt(2) * math.log(max(facts.identities - 1, 2))), 12), 32))
+    if facts.identities >= 2000 and facts.per_identity >= 20:
+        head = call(ArcFace, m=0.3, scale=scale, sub_centers=3)
+        reason = "large sets have some wrong labels, which sub-centers tolerate"
+    else:
+        head = call(CosFace, m=0.2, scale=scale)
+        reason = f"a small margin for a median of {facts.per_identity:g} samples per identity"
+    reason = f"{reason}; the scale follows from the number of identities ({facts.identities})"
+    chooser.choose("head", head, reason, inherit=("scale",))
+
+
+def _choose_computation(chooser: Chooser, facts: Facts) -> None:
+    """Choose precision, compilation and memory layout."""
+    if facts.accelerated and torch.cuda.is_available() and torch.cuda.is_bf16_supported():
+        chooser.choose("precision", "bf16", "the GPU computes in bfloat16")
+    else:
+        chooser.choose("precision", "no", "no mixed precision, because it is not faster on this device")
+    if facts.accelerated and chooser.tree.get("steps") >= 5000:
+        chooser.choose("compile", True, "compiling pays off in a long run on a GPU")
+    else:
+        chooser.choose("compile", False, "compiling would take longer than it saves")
+    chooser.choose("channels_last", True, "convolutions run faster in this memory layout")
 
 
 def _round_side(side: float) -> int:

@@ -1,15 +1,11 @@
-"""The result of a fit: its folder with the embedder, the report on identities not trained on, and pictures of errors.
+"""The folder of a finished fit: its embedder, the report on the measured identities, and pictures of errors."""
 
-Samples that take long to prepare, aligned faces and windows of recordings, are prepared once and kept in memory.
-"""
-
-import dataclasses
 import functools
 import json
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -17,25 +13,29 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from ... import plots
-from ...data import AudioPreprocessing, DataError, InMemory, Preprocessing, Record, Source
-from ...data.loader import map_ahead
-from ...data.sources.source import OnError
-from ...evaluation import Baseline, OpenSetReport, open_set_report
-from ...files import checksum, write_atomically
+from ...data import AudioPreprocessing, Record
+from ...evaluation import Baseline, OpenSetReport, open_set_report, spectrogram_features
+from ...evaluation.evidence import FILE as EVIDENCE
+from ...evaluation.evidence import Evidence, choose_samples, thumbnails
+from ...files import checksum, write_atomically, write_json
 from ...recognition import Embedder, Evaluation, extract_features
+from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ...recognition.embedder import read_file
 from ..datasets import Samples, WindowSamples, embed_with, read_samples
+from ..run_folder import RunFolder
 from .choices import Choice
+from .plan import Plan
 
-EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
-    *("embedder.safetensors", "held_out.safetensors", "report.json", "choices.json", "check.json"),
-)
-FEATURES = "hypersphere-held-out/1"
-WORST, CONFUSED, EXAMPLES = 12, 8, 3
-MAX_PREPARED_BYTES = 2 << 30  # of all prepared windows
-MAX_TRAINING_WINDOWS = 20  # of one recording
-CROP_ROOM = 1.5  # length of a training window in windows of the network, so that a random crop moves
-SAMPLES_PER_TASK = 16  # samples that a thread prepares at a time
+EMBEDDER = "embedder.safetensors"
+HELD_OUT = "held_out.safetensors"  # features of the measured identities
+REPORT = "report.json"
+CHOICES = "choices.json"
+CHECK = "check.json"
+FEATURES_FORMAT = "hypersphere-held-out/1"
+MAX_WORST_PAIRS = 12  # of each kind, in the pictures of the report
+MAX_CONFUSED_PAIRS = 8  # of identities
+PICTURES_PER_IDENTITY = 3  # of confused identities
+MAX_TRAINING_PICTURES = 4000  # that PCA and LDA of baselines are fitted to
 
 
 class Run:
@@ -53,20 +53,20 @@ class Run:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name, content in (("report", {"figures": {"eer": {"value": 0.02}}}), ("choices", {"choices": []})):
     ...         _ = pathlib.Path(folder, f"{name}.json").write_text(json.dumps(content))
-    ...     pathlib.Path(folder, "held_out.safetensors").touch()  # what a fit has left
+    ...     pathlib.Path(folder, "held_out.safetensors").touch()
     ...     Run(folder).metrics
     {'eer': 0.02}
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, trust: bool = False):
         self.folder, self.trust = pathlib.Path(folder), trust
-        absent = [name for name in (REPORT, CHOICES, HELD_OUT) if not (self.folder / name).is_file()]
-        if absent:
-            raise ValueError(f"{self.folder} holds no finished fit: there is no {absent[0]} in it")
+        missing = [name for name in (REPORT, CHOICES, HELD_OUT) if not (self.folder / name).is_file()]
+        if missing:
+            raise ValueError(f"{self.folder} holds no finished fit: there is no {missing[0]} in it")
 
     @functools.cached_property
     def embedder(self) -> Embedder:
-        """The trained network with its preprocessing: pictures in, features out."""
+        """The trained network with its preprocessing: samples in, features out."""
         return Embedder.load(self.folder / EMBEDDER, trust=self.trust)
 
     @functools.cached_property
@@ -101,6 +101,34 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
 
+def write_report(
+    folder: pathlib.Path, plan: Plan, facts: dict[str, Any], features_before: Float[Tensor, "k e"] | None
+) -> OpenSetReport:
+    """Write the features, report and pictures of the measured samples into the folder of the run, and return the report.
+
+    Args:
+        folder: The folder, which holds the embedder.
+        plan: The plan of the fit.
+        facts: Facts about the training data for the report.
+        features_before: Features of measured samples by the network before training, to compare with; None measures no
+            baselines.
+    """
+    settings, samples = plan.settings, plan.splits.measured
+    source = plan.source.part(plan.division.measured)
+    run = RunFolder(folder)
+    run.record(HELD_OUT, REPORT)
+    features = embed_samples(Embedder.load(folder / EMBEDDER, trust=True), samples)
+    write_features(folder / HELD_OUT, features, source.labels, source.records, trained=settings.validation == 0)
+    report = read_report(folder / HELD_OUT)
+    baselines = () if features_before is None else _measure_baselines(features, plan, features_before)
+    if settings.pictures:
+        _write_evidence(folder, features, samples, source.records)
+        names = draw_report(report, samples, source.records, folder / "pictures")
+        run.record(*(f"pictures/{name}" for name in names))
+    write_json(folder / REPORT, describe_report(report, features, samples, source.records, baselines, **facts))
+    return report
+
+
 def embed_samples(embedder: Embedder, samples: Samples, batch: int = 256) -> Float[Tensor, "n d"]:
     """Return the features of samples by an embedder, on the CPU."""
     return extract_features(
@@ -123,9 +151,9 @@ def write_features(
 
     Args:
         path: The file to write.
-        features: One row per picture.
-        labels: The identity of each picture.
-        records: Name, identity and category of each picture.
+        features: One row per sample.
+        labels: The identity of each sample.
+        records: Name, identity and category of each sample.
         trained: Whether the network was trained on these identities.
     """
     content = {
@@ -135,18 +163,19 @@ def write_features(
         "categories": [record.category for record in records],
     }
     tensors = {"features": features.contiguous(), "labels": labels.contiguous()}
-    header = {FEATURES: json.dumps({**content, "sha256": checksum(content, tensors)})}
+    header = {FEATURES_FORMAT: json.dumps({**content, "sha256": checksum(content, tensors)})}
     write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, header), private=True)
 
 
 def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
     """Return the report on the features that :func:`write_features` wrote."""
-    content, tensors = read_file(path, FEATURES)
+    content, tensors = read_file(path, FEATURES_FORMAT)
     if content.pop("sha256", None) != checksum(content, tensors):
         raise ValueError(f"{path} is damaged: its checksum does not fit its content")
     categories = content["categories"]
-    known = None if any(category is None for category in categories) else categories
-    report = open_set_report(tensors["features"], tensors["labels"], categories=known)
+    if any(category is None for category in categories):
+        categories = None
+    report = open_set_report(tensors["features"], tensors["labels"], categories=categories)
     return TrainedIdentitiesReport(**vars(report)) if content.get("trained") else report
 
 
@@ -165,145 +194,50 @@ def describe_report(
     **facts: Any,
 ) -> dict[str, Any]:
     """Return the report as plain values, in the schema of ``hypersphere evaluate``, with its curves and identities."""
-    owner = {int(label): record.label for label, record in zip(report.labels.tolist(), records, strict=True)}
-    classes = tuple(owner.get(label, "") for label in range(int(report.labels.max()) + 1))
-    names = tuple(record.name for record in records)
+    names = {int(label): record.label for label, record in zip(report.labels.tolist(), records, strict=True)}
+    classes = tuple(names.get(label, "") for label in range(int(report.labels.max()) + 1))
     evaluation = Evaluation(
         report=report,
         comparisons=(),
         facts=facts,
         notes=(),
-        names=names,
+        names=tuple(record.name for record in records),
         classes=classes,
         features=features,
         labels=report.labels,
         pixels=lambda index: draw_samples(samples, index),
         baselines=baselines,
     )
-    return {**evaluation.content(), "held_out": sorted(set(owner.values())), "curves": report.data()}
+    return {**evaluation.content(), "held_out": sorted(set(names.values())), "curves": report.data()}
 
 
 def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Record], folder: pathlib.Path) -> list[str]:
-    """Draw the ROC, the worst pairs of both kinds and the most confused identities; returns the names of the files."""
+    """Draw the ROC, the worst pairs of both kinds and the most confused identities; return the names of the files."""
     folder.mkdir(exist_ok=True)
-    drawn = {"roc.png": report.plot()[0]}
+    figures = {"roc.png": report.plot()[0]}
     accepts, rejects = report.worst_pairs()
     for name, pairs, title in (
         ("worst_different.png", accepts, "Different identities that look most alike"),
         ("worst_same.png", rejects, "Pictures of one identity that look least alike"),
     ):
-        strips = [
-            (
-                _pictures(samples, [a, b]),
-                f"{_short(records[a].label)} | {_short(records[b].label)}\ncosine {cosine:.2f}",
-            )
-            for a, b, cosine in list(
-                zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist(), strict=True)
-            )[:WORST]
-        ]
-        drawn[name] = plots.plot_contact_sheet(strips, title=title)[0]
-    confused = report.list_confusions(CONFUSED)
-    if confused:
         strips = []
-        for who, other, times in confused:
-            both = [torch.nonzero(report.labels == one).flatten()[:EXAMPLES].tolist() for one in (who, other)]
-            names = [_short(records[side[0]].label) for side in both]
-            strips.append(
-                (
-                    _pictures(samples, both[0] + both[1]),
-                    f"{names[0]} taken for {names[1]}\n{'once' if times == 1 else f'{times} times'}",
-                )
-            )
-        title = f"Identities most often taken for each other ({EXAMPLES} pictures of each)"
-        drawn["confused.png"] = plots.plot_contact_sheet(strips, title=title, columns=2)[0]
-    for name, figure in drawn.items():
-        save = functools.partial(figure.savefig, dpi=130, format="png")
-        write_atomically(folder / name, save)
-    return list(drawn)
-
-
-def _pictures(samples: Samples, index: Sequence[int]) -> list[Tensor]:
-    return list(draw_samples(samples, torch.tensor(list(index))))
-
-
-def _short(name: str) -> str:
-    """Return a long name shortened to its beginning and end."""
-    return name if len(name) <= 18 else f"{name[:8]}…{name[-9:]}"
-
-
-class Prepared(NamedTuple):
-    """The usable samples of a source and the windows of each, (k, …), in the form that the preprocessing stores.
-
-    Attributes:
-        source: The usable samples.
-        windows: Their windows.
-        unusable: Name and reason of every other sample.
-    """
-
-    source: Source
-    windows: list[Tensor]
-    unusable: dict[str, str]
-
-
-def prepare_source(source: Source, preprocessing: Preprocessing, on_error: str) -> Prepared:
-    """Prepare every sample of a source once.
-
-    A sample in which nothing was found, such as a photograph without a face, is left out and listed.
-
-    Args:
-        source: The samples.
-        preprocessing: Prepares them.
-        on_error: ``"raise"`` refuses samples that cannot be used for another reason, such as silent recordings; ``"skip"``
-            leaves them out as well.
-
-    Raises:
-        DataError: No sample is usable, one is not and ``on_error`` is ``"raise"``, or there are more than 2 GB of samples.
-    """
-    policy: OnError = "skip" if on_error == "skip" else "skip_empty"
-
-    def prepare(index: Tensor) -> list[Tensor | str]:
-        return [_prepare_one(source, i, preprocessing, policy) for i in index.tolist()]
-
-    kept: list[int] = []
-    windows: list[Tensor] = []
-    unusable: dict[str, str] = {}
-    size = 0
-    blocks = torch.arange(len(source)).split(SAMPLES_PER_TASK)
-    for block in map_ahead(prepare, blocks, min(os.cpu_count() or 1, 4)):
-        for found in block:
-            position = len(kept) + len(unusable)
-            if isinstance(found, Tensor):
-                kept.append(position)
-                windows.append(found)
-                size += found.nbytes
-            else:
-                unusable[source.records[position].name] = found
-            if size > MAX_PREPARED_BYTES:
-                raise DataError(
-                    f"the prepared samples of {source.name} need more than {MAX_PREPARED_BYTES >> 30} GB of memory: train on a part"
-                )
-    if not kept:
-        raise DataError(
-            f"none of the {len(source)} samples of {source.name} is usable: {next(iter(unusable.values()))}"
-        )
-    return Prepared(source.part(torch.tensor(kept)) if unusable else source, windows, unusable)
-
-
-def cut_training_windows(source: Source, preprocessing: AudioPreprocessing) -> InMemory:
-    """Return windows to train on, longer than those of the network, so that random crops have room.
-
-    At most 20 windows of a recording are taken, spread over its length.
-    """
-    longer = dataclasses.replace(
-        preprocessing, frames=round(CROP_ROOM * preprocessing.frames), step=preprocessing.frames
-    )
-    data, labels = [], []
-    for i in range(len(source)):
-        found = source.load_all(i, longer)[0].windows(longer.shape)
-        chosen = torch.linspace(0, len(found) - 1, min(len(found), MAX_TRAINING_WINDOWS)).round().long()
-        data.append(found[chosen])
-        labels += [int(source.labels[i])] * len(chosen)
-    return InMemory(torch.cat(data), torch.tensor(labels), source.classes)
+        columns = (pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist())
+        for a, b, cosine in list(zip(*columns, strict=True))[:MAX_WORST_PAIRS]:
+            caption = f"{_shorten(records[a].label)} | {_shorten(records[b].label)}\ncosine {cosine:.2f}"
+            strips.append((list(draw_samples(samples, torch.tensor([a, b]))), caption))
+        figures[name] = plots.plot_contact_sheet(strips, title=title)[0]
+    strips = []
+    for label, predicted, times in report.list_confusions(MAX_CONFUSED_PAIRS):
+        rows = [torch.nonzero(report.labels == one).flatten()[:PICTURES_PER_IDENTITY] for one in (label, predicted)]
+        names = [_shorten(records[int(row[0])].label) for row in rows]
+        caption = f"{names[0]} taken for {names[1]}\n{'once' if times == 1 else f'{times} times'}"
+        strips.append((list(draw_samples(samples, torch.cat(rows))), caption))
+    if strips:
+        title = f"Identities most often taken for each other ({PICTURES_PER_IDENTITY} pictures of each)"
+        figures["confused.png"] = plots.plot_contact_sheet(strips, title=title, columns=2)[0]
+    for name, figure in figures.items():
+        write_atomically(folder / name, functools.partial(figure.savefig, dpi=130, format="png"))
+    return list(figures)
 
 
 def draw_samples(samples: Samples, index: Int[Tensor, "b"]) -> UInt8[Tensor, "b c h w"]:
@@ -311,6 +245,47 @@ def draw_samples(samples: Samples, index: Int[Tensor, "b"]) -> UInt8[Tensor, "b 
     return samples.draw_pictures(index) if isinstance(samples, WindowSamples) else samples.batch(index)[0]
 
 
-def _prepare_one(source: Source, index: int, preprocessing: Preprocessing, on_error: OnError) -> Tensor | str:
-    found = source.load_usable(index, preprocessing, preprocessing.choose, on_error)
-    return found if isinstance(found, str) else found[0].windows(preprocessing.shape)
+def _write_evidence(
+    folder: pathlib.Path, features: Float[Tensor, "n d"], samples: Samples, records: Sequence[Record]
+) -> None:
+    """Write measured samples for the report page; they replace those of the selection identities that the trainer wrote.
+
+    Recordings have the names of their files, so that the page can play them.
+    """
+    chosen = choose_samples(samples.labels)
+    pictures = thumbnails(draw_samples(samples, chosen))
+    RunFolder(folder).record(EVIDENCE)
+    labels = samples.labels[chosen].cpu()
+    names = [records[i].name for i in chosen.tolist()] if isinstance(samples, WindowSamples) else None
+    evidence = Evidence(features[chosen].float().cpu(), labels, list(samples.classes), len(samples), pictures, names)
+    evidence.save(folder / EVIDENCE)
+
+
+def _measure_baselines(
+    features: Float[Tensor, "n d"], plan: Plan, features_before: Float[Tensor, "k e"]
+) -> tuple[Baseline, ...]:
+    """Measure simple methods, the network before training and pretrained networks on measured samples."""
+    settings, train, measured = plan.settings, plan.splits.train_inputs, plan.splits.measured
+    rows = first_identities(plan.splits.measured.labels, MAX_PICTURES)
+    train_rows = first_identities(train.labels, MAX_TRAINING_PICTURES)
+    pictures, labels = train.batch(train_rows)
+    if isinstance(train, WindowSamples):  # simple methods are fitted to all windows of recordings
+        pictures, labels = train.list_all_windows(train_rows)
+    origin = settings.start or settings.weights or "the network"
+    methods = {f"{origin} before training": features_before}
+    if isinstance(plan.preprocessing, AudioPreprocessing) and isinstance(measured, WindowSamples):
+        methods |= spectrogram_features(measured.list_windows(rows), (pictures, labels), plan.preprocessing)
+    return measure_baselines(
+        features[rows],
+        plan.source.part(plan.division.measured[rows]),
+        measured.batch(rows)[0],
+        train=(pictures, labels),
+        others=methods,
+        without=None if plan.start is None else plan.start.fingerprint,
+        seed=settings.seed,
+    )
+
+
+def _shorten(name: str) -> str:
+    """Return a long name shortened to its beginning and end."""
+    return name if len(name) <= 18 else f"{name[:8]}…{name[-9:]}"

@@ -13,7 +13,7 @@ from ...models import sphereface10
 from ...objectives import CosFace
 from ..optimizers import CosineRate
 from ..settings import OF_BACKBONE, HeadCall, OptimizerCall, ScheduleCall, TaskSettings
-from .backbones import MODELS, backbone_call
+from .backbones import MODELS, find_backbone
 from .sample_network import SampleNetwork
 
 BackboneCall = Annotated[Call, Kind(SampleNetwork, MODELS, given=OF_BACKBONE)]
@@ -23,7 +23,7 @@ SOURCE_OPTIONS = ("depth", "root", "images", "labels")
 
 @dataclass(frozen=True)
 class FitSettings(TaskSettings):
-    """The settings of ``fit``: :class:`TaskSettings`, and the choice of identities. None means chosen from the data.
+    """The settings of ``fit``: those of :class:`TaskSettings` and more. None means that the value is chosen from the data.
 
     Args:
         depth: folders: number of levels that name an identity.
@@ -35,26 +35,26 @@ class FitSettings(TaskSettings):
             identities.
         selection: share of the training identities that are taken out of training to choose the best weights and the last
             layer; 0 trains on all and keeps the last weights.
-        last_layer: "auto" puts a linear discriminant behind the network if it lowers the EER of the selection identities.
+        last_layer: "auto" appends a linear discriminant to the network if it lowers the EER of the selection identities.
         networks: number of networks that are trained one after the other with different seeds; their features are joined. The
             second and later ones are trained on the selection identities too.
         least_images: identities with fewer pictures are left out.
         start: pretrained embedder to start from: a name that ``hypersphere models`` lists, such as sface or ge2e, the folder
             of a run, or an embedder file. Its network and its preprocessing are used.
         accept_licence: name of a pretrained model whose license is not permissive, to accept that license.
-        tune: how much of the pretrained network learns: nothing ("frozen"), its last layers ("last"), orthogonal rotations of
-            all layers ("oft") or everything ("full"); none chooses by the number of training samples.
-        preprocessing: how samples become inputs, such as AudioPreprocessing for recordings; pictures are prepared as size,
-            channels, crop, resize and normalize say.
-        mirror: append the features of the mirror image, in measuring and serving.
+        tune: how much of the pretrained network is trained: nothing ("frozen"), its last layers ("last"), orthogonal rotations
+            of all layers ("oft") or everything ("full"); none chooses by the number of training samples.
+        preprocessing: how samples become inputs, such as AudioPreprocessing for recordings; for pictures, set size, channels,
+            crop, resize and normalize instead.
+        mirror: append the features of the mirror image, in the report and in the embedder.
         memory: decode all pictures once and keep them in memory.
         cache: folder for a file of decoded pictures, for sets beyond memory.
         workers: threads that decode batches ahead of the step.
         feature_dim: dimension of the features, if the backbone lets it be chosen; otherwise of a projection behind it.
-        project: put a trained projection to ``feature_dim`` behind the backbone.
+        project: append a trained projection to ``feature_dim`` to the backbone.
         frozen: keep the backbone as it is and train only the layers behind it.
         head_first: number of first steps that train only the head and the projection.
-        baselines: measure simple methods, the network before training and pretrained networks beside the trained one.
+        baselines: compare the trained network with simple methods, the network before training and pretrained networks.
         watched: at most this many pictures are measured during training; the report at the end uses all.
 
     >>> FitSettings(size=(32, 32), validation=0.3).input_size
@@ -139,9 +139,10 @@ class Overrides:
 
     Args:
         settings: Python values by key, or texts ``key=value``.
+        **more: Further settings of the first level.
 
     Raises:
-        ValueError: If a text is not of this form, or ``backbone`` names nothing that is known.
+        ValueError: If a text is not of this form, or ``backbone`` does not name a network.
 
     Attributes:
         changes: Values by key.
@@ -153,16 +154,16 @@ class Overrides:
     (['size'], True)
     """
 
-    def __init__(self, settings: Mapping[str, Any] | Iterable[str] = ()):
-        self.changes = dict(settings) if isinstance(settings, Mapping) else _split_texts(settings)
+    def __init__(self, settings: Mapping[str, Any] | Iterable[str] = (), **more: Any):
+        self.changes = {**(settings if isinstance(settings, Mapping) else _split_texts(settings)), **more}
         self.model_folder: str | None = None
-        chosen = self.changes.get("backbone")
-        if isinstance(chosen, str | os.PathLike):
-            name = os.fspath(chosen)
-            self.changes["backbone"] = backbone_call(name)
+        backbone = self.changes.get("backbone")
+        if isinstance(backbone, str | os.PathLike):
+            name = os.fspath(backbone)
+            self.changes["backbone"] = find_backbone(name)
             self.model_folder = name if os.path.exists(name) else None
-        elif chosen is not None:
-            self.changes["backbone"] = as_call(chosen)
+        elif backbone is not None:
+            self.changes["backbone"] = as_call(backbone)
         self.given = frozenset(key for key in self.changes if "." not in key)
 
     def apply(self, tree: Call) -> Call:
@@ -176,11 +177,13 @@ class Overrides:
     def apply_to_defaults(self) -> Call:
         """Return the settings before anything is chosen from the data.
 
-        A key inside a part that is chosen later, such as ``augment.0.rotation``, is left for :meth:`apply`.
+        A key inside the augmentation, such as ``augment.0.rotation``, is left for :meth:`apply`, because there is no default
+        augmentation to change.
         """
-        tree = Call(FitSettings)
-        later = [k for k in self.changes if "." in k and self._part(k) not in self.given and not self._is_set(tree, k)]
-        return assign(tree, {key: value for key, value in self.changes.items() if key not in later})
+        changes = self.changes
+        if "augment" not in self.given:
+            changes = {key: value for key, value in changes.items() if not key.startswith("augment.")}
+        return assign(Call(FitSettings), changes)
 
     def apply_to_part(self, key: str, value: Call) -> Call:
         """Return an automatic value of one key with the overrides of its arguments.
@@ -189,29 +192,22 @@ class Overrides:
         >>> Overrides(["preprocessing.frames=100"]).apply_to_part("preprocessing", call(AudioPreprocessing)).arguments
         {'frames': 100}
         """
-        tree = Call(FitSettings, {key: value})
-        changed: Call = assign(tree, {k: v for k, v in self.changes.items() if k.partition(".")[0] == key}).get(key)
+        changes = {name: change for name, change in self.changes.items() if name.partition(".")[0] == key}
+        changed: Call = assign(Call(FitSettings, {key: value}), changes).get(key)
         return changed
 
     def reaches_into(self, key: str) -> bool:
         """Return whether an override changes an argument inside a key, such as ``head.m`` for ``head``."""
         return any(name.startswith(f"{key}.") for name in self.changes)
 
-    @staticmethod
-    def _part(key: str) -> str:
-        return key.partition(".")[0]
-
-    def _is_set(self, tree: Call, key: str) -> bool:
-        part = self._part(key)
-        return part != "augment" or tree.get(part) is not None
-
 
 def _split_texts(texts: Iterable[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Return settings by key; a later text replaces an earlier one of the same key."""
+    settings: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ValueError(f"settings are changed by KEY=VALUE, got {text!r}")
-        found.pop(key, None)
-        found[key] = value
-    return found
+        settings.pop(key, None)
+        settings[key] = value
+    return settings
