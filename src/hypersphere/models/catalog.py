@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -119,30 +118,6 @@ class HubFile(Source):
             return pathlib.Path(hub.hf_hub_download(self.repository, self.path, local_dir=folder))
         except Exception as error:  # the hub library raises exceptions without a common base class
             raise FetchError((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
-
-
-@dataclass(frozen=True)
-class WebFile(Source):
-    """A file at an https address."""
-
-    address: str
-
-    @property
-    def title(self) -> str:
-        """A short description for tables."""
-        return self.address
-
-    def __str__(self) -> str:
-        return self.address
-
-    def fetch(self, folder: pathlib.Path) -> pathlib.Path:
-        """Download the file."""
-        if not self.address.startswith("https://"):
-            raise FetchError(f"only https addresses are fetched, got {self.address}")
-        target = folder / pathlib.PurePosixPath(self.address).name
-        with urllib.request.urlopen(self.address, timeout=60) as answer, open(target, "wb") as file:
-            shutil.copyfileobj(answer, file)
-        return target
 
 
 @dataclass(frozen=True)

@@ -167,10 +167,10 @@ def sphereface_plus_lfw(size: Size) -> Config:
 def sphereface_plus_casia(size: Size) -> Config:
     """SphereFace+ (eq. 5.8): the second stage, which continues a SphereFace network with the energy of its classes.
 
-    Liu (2020, 5.5.2, D.1): train sphereface-casia first, into ``runs/sphereface-casia``, whose weights this starts from; λ is at its
-    floor from the beginning. Rate and length of the second stage are not said: a tenth of the rate for 8,000 steps, which is where the
-    first stage ends. Measured as sphereface-casia. ``backbone=sphereface20`` in both stages is table 5.8, ``head.m=1`` to ``3`` D.7,
-    ``data.folder=…`` another dataset (D.8).
+    Liu (2020, 5.5.2, D.1): train sphereface-casia first into ``runs/sphereface-casia``; this recipe starts from its weights with λ
+    at its floor. The text does not state the learning rate and the length of the second stage. Here they are a tenth of the first
+    learning rate, at which the first stage ends, and 8,000 steps. Evaluate as sphereface-casia. ``backbone=sphereface20`` in both
+    stages is table 5.8, ``head.m=1`` to ``3`` D.7, ``data.folder=…`` another dataset (D.8).
     """
     config = replace(sphereface_casia(size), {"head.annealing.start": 5.0}, energy=SPHEREFACE_PLUS)
     if size != "paper":
@@ -195,7 +195,7 @@ def gan_mhe_cifar10(size: Size) -> Config:
     """A GAN whose discriminator has half-space MHE and spectral norm.
 
     Liu (2020, D.7, table D.5): the standard objective, z of dimension 128, otherwise the setting of the spectral normalization
-    paper, of which no number is stated: Adam at 2e-4 with β = (0.5, 0.9), batch 64, 100,000 steps of the generator, five of the
+    paper, which the text does not state in numbers: Adam at 2e-4 with β = (0.5, 0.9), batch 64, 100,000 steps of the generator, five of the
     discriminator before each. The weight of the energy is that of the authors' notes: 1e-7 with spectral norm, and 1e-6 without
     (``backbone.spectral_norm=false energy.hidden=1e-6``). The Inception score needs the Inception network; here the Fréchet
     distance of pixel components is measured.

@@ -22,7 +22,7 @@ def comhe_cifar100(size: Size) -> Config:
     """CoMHE with random projections on CNN-9.
 
     Liu (2020, 6.6.1, E.1): batch 128, SGD with momentum 0.9 at 0.1, weight decay 1e-4, CNN-9 of table E.1 (the same as D.1),
-    crop and flip, five projections to 30 dimensions of half-space energy, weight 1, s = 2. The rate is divided "when the
+    crop and flip, five projections to 30 dimensions of half-space energy, weight 1, s = 2. The learning rate is divided "when the
     performance is saturated": at the steps of D.1, whose experiment it repeats.
     ``energy.projection=AnglePreservingProjection`` in its unrolled form is table 6.1's best row; ``energy.projection.dim``,
     ``count`` and ``every`` are tables 6.2, 6.3 and E.4, ``backbone.width`` and ``backbone=cnn6`` or ``cnn15`` 6.4 and 6.5,
@@ -35,7 +35,7 @@ def comhe_cifar100(size: Size) -> Config:
 def comhe_imagenet(size: Size) -> Config:
     """CoMHE with random projections on ResNet-18 for ImageNet.
 
-    Liu (2020, 6.6.1, E.1): batch 64, 500,000 steps, weight decay 1e-4, the rate divided "when the performance is saturated": at
+    Liu (2020, 6.6.1, E.1): batch 64, 500,000 steps, weight decay 1e-4, the learning rate divided "when the performance is saturated": at
     the steps of D.1. ``backbone=resnet34`` and ``resnet50`` are the other columns. The laptop size uses 100 classes of
     Tiny-ImageNet at 32×32.
     """
@@ -74,7 +74,7 @@ def comhe_pointnet2(size: Size) -> Config:
     """CoMHE with random projections on PointNet++ with single-scale grouping.
 
     Liu (2020, 6.6.2, E.1): 1024 points, batch 16, Adam at 0.001, multiplied by 0.7 every 200,000 steps, 251 epochs (154,365 steps of
-    9,840 clouds, so that the rate never falls; its source counts clouds, not steps), CoMHE as in comhe-pointnet.
+    9,840 clouds, so the learning rate never falls; its source counts clouds, not steps), CoMHE as in comhe-pointnet.
     """
     config = comhe_pointnet(size).replace(backbone=call(pointnet2), batch_size=16)
     if size == "paper":
@@ -88,7 +88,7 @@ def comhe_pointnet2(size: Size) -> Config:
 def comhe_gcn_cora(size: Size) -> Config:
     """CoMHE with random projections on the hidden layer of a graph network.
 
-    Liu (2020, E.10): the graph network as in opt-gcn-cora, energy of the columns of W₀; its weight is not said and is 1 here.
+    Liu (2020, E.10): the graph network as in opt-gcn-cora, energy of the columns of W₀; its weight is not stated and is 1 here.
     """
     return replace(make_gcn(size), energy=COMPRESSIVE.replace(output=0.0))
 

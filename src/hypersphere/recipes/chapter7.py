@@ -48,7 +48,7 @@ def opt_cnn_cifar100(size: Size) -> Config:
 
     Liu (2020, 7.5.3, F.3): CNN-6 of table F.1 with batch normalization, batch 128, SGD with momentum 0.9 at 0.1, divided by 10
     "when the performance is saturated" (here at the steps of D.1), weight decay 5e-4, He initialization, R from N(0, 1).
-    Augmentation is not said: crop and flip as in the chapters before; (x − 127.5)/128 is that of the authors' code.
+    The augmentation is not stated: crop and flip as in the chapters before; (x − 127.5)/128 is that of the authors' code.
     ``backbone.norm=none`` is table 7.5, ``orthogonal.normalize=true`` 7.7, ``orthogonal.refine.half_space=true`` 7.6,
     ``orthogonal.mean=0.01`` 7.2, ``backbone=cnn9`` the other column of 7.1 and 7.4, ``orthogonal.train_neurons=true`` and
     ``orthogonal.method=unconstrained`` the rows of 7.1. Energies are logged in half space with s = 1, as in figures 7.3 and F.2.
@@ -88,9 +88,9 @@ def opt_blocks_cifar100(size: Size) -> Config:
 def opt_progressive_cifar10(size: Size) -> Config:
     """Progressive training: the merged network of opt-cnn-cifar100 gets a new R on few images of other classes.
 
-    Liu (2020, F.8) describes it without an experiment: train opt-cnn-cifar100 first, into ``runs/opt-cnn-cifar100``, whose weights,
-    with R multiplied in, are the fixed neurons here. 500 images a class, a tenth of the rate, the other settings of
-    opt-cnn-cifar100, with R from the identity, so that training begins where the first stage ended.
+    Liu (2020, F.8) describes it without an experiment. Train opt-cnn-cifar100 first into ``runs/opt-cnn-cifar100``; its final
+    weights, the products of R and the neurons, are the fixed neurons here. The new R starts from the identity, so training
+    continues where the first stage ended. 500 images per class, a tenth of the learning rate, otherwise as opt-cnn-cifar100.
     """
     rotation = GRAM_SCHMIDT.replace(start="identity")
     config = opt_cnn_cifar100(size).replace({"optimizer.lr": 0.01}, orthogonal=rotation)
@@ -104,8 +104,8 @@ def opt_progressive_cifar10(size: Size) -> Config:
 def opt_imagenet(size: Size) -> Config:
     """OPT (Cayley) of the plain CNN-10 on ImageNet.
 
-    Liu (2020, 7.5.3, F.3): CNN-10 of table F.1, batch 128, SGD with momentum 0.9 at 0.1, weight decay 5e-4, 700,000 steps, the
-    rate divided "when the performance is saturated": at the same parts of the run as in D.1. Pictures as in B.2.
+    Liu (2020, 7.5.3, F.3): CNN-10 of table F.1, batch 128, SGD with momentum 0.9 at 0.1, weight decay 5e-4, 700,000 steps. The
+    learning rate is divided "when the performance is saturated", here at the same shares of the run as in D.1. Pictures as in B.2.
     """
     if size == "smoke":
         return make_smoke(
@@ -142,7 +142,7 @@ def opt_resnet_cifar100(size: Size) -> Config:
 def opt_gcn_cora(size: Size) -> Config:
     """OPT (Cayley) of a two-layer graph network.
 
-    Liu (2020, 7.5.4, F.3): the setting of the implementation it follows, of which no number is stated: Adam at 0.01, 200
+    Liu (2020, 7.5.4, F.3): the setting of the implementation it follows, which the text does not state in numbers: Adam at 0.01, 200
     steps, 16 hidden neurons, dropout 0.5, weight decay 5e-4 (on the first layer there, on both here). ``data.name=pubmed`` is
     the other column.
     """
@@ -154,7 +154,7 @@ def opt_pointnet(size: Size) -> Config:
     """OPT (Cayley) of PointNet without T-Net.
 
     Liu (2020, 7.5.5, F.3): 1024 points, batch 32, Adam at 0.001, multiplied by 0.7 every 200,000 steps, 250 epochs (76,750
-    steps of 9,840 clouds, so that the rate never falls; its source counts clouds, not steps), rotation about the vertical and
+    steps of 9,840 clouds, so the learning rate never falls; its source counts clouds, not steps), rotation about the vertical and
     jitter, dropout 0.3. The laptop's data are points on the surface of ModelNet10's voxels.
     """
     return replace(make_pointnet(size), orthogonal=CAYLEY)
@@ -165,7 +165,7 @@ def opt_few_shot(size: Size) -> Config:
     """OPT (Cayley) of CNN-4, pretrained on 64 classes and measured on episodes of 20 others.
 
     Liu (2020, 7.5.3, F.3): CNN-4 of table F.3 on Mini-ImageNet at 84×84, 200 epochs, Adam at 0.001, weight decay 5e-4, then
-    5-way 5-shot episodes with a linear (baseline) or cosine (baseline++, c = 2) classifier. The batch is not said: 16, as in
+    5-way 5-shot episodes with a linear (baseline) or cosine (baseline++, c = 2) classifier. The batch size is not stated; it is 16, as in
     the code it follows. The data are the first 100 classes of Tiny-ImageNet in order, 64, 16 and 20 of them, a stand-in.
     Pretraining for baseline++ is ``head=SSoftmax head.scale=2``.
     """

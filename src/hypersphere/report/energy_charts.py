@@ -13,7 +13,7 @@ from .page_parts import Block, Chart, Grid, Note, Section, arrange_charts, escap
 from .runs import RunRecord
 from .training_charts import make_line, thin_points
 
-MAX_SEPARATE = 3  # layers with a chart each; more share one chart
+MAX_SEPARATE = 3  # up to this number of layers, each layer has a chart; more layers share one chart
 LEARNED = {"log_k": ("k", "Learned k of the sigmoid angle"), "log_rho": ("ρ", "Learned radius ρ of the magnitudes")}
 ABOUT = (
     "The energy is the mean of 1/‖ŵᵢ − ŵⱼ‖² over pairs of neurons (s = 2). The references are the energy of random "
@@ -22,10 +22,10 @@ ABOUT = (
 
 
 def make_energy_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return the energies of layers during training; None if none were logged.
+    """Return the energies of layers during training; None if no energies were logged.
 
-    A few layers have a chart each, with all runs. More layers share one chart per run, relative to random neurons, and a
-    table has the numbers.
+    A few layers have one chart each with all runs. More layers share one chart per run, relative to random neurons, with a
+    table of the numbers.
     """
     layers = [name for run in runs for row in run.log for name in row if name.startswith("energy/")]
     names = list(dict.fromkeys(layers))

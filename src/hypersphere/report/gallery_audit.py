@@ -1,4 +1,4 @@
-"""The page of a gallery audit: every finding with the pictures it is about."""
+"""The page of a gallery audit: every finding with its pictures."""
 
 import os
 import pathlib
@@ -16,9 +16,9 @@ from ._render import save
 from .page_parts import Block, Grid, Note, Page, PageFacts, Pictures, Section, Tile
 from .pictures_sheet import make_sheet
 
-SHOWN_PER_KIND = 60
+SHOWN_PER_KIND = 60  # findings of one kind with pictures
 THUMBNAIL = 96  # pixels of the longer side
-SHEET_BYTES = 2_500_000
+SHEET_BYTES = 2_500_000  # largest size of all pictures together
 TITLES = {
     "outlier": "Unlike the person's other pictures",
     "duplicate": "Near-duplicates of another person",
@@ -31,9 +31,9 @@ def write_audit(findings: Sequence[Finding], count: int, gallery: str, path: str
     """Write the page and return its path.
 
     Args:
-        findings: What :func:`hypersphere.recognition.audit` returned.
+        findings: The result of :func:`hypersphere.recognition.audit`.
         count: The number of templates in the gallery.
-        gallery: The place of the gallery, for the title.
+        gallery: The path of the gallery, for the title.
         path: The HTML file to write.
 
     >>> import tempfile
@@ -56,7 +56,10 @@ def write_audit(findings: Sequence[Finding], count: int, gallery: str, path: str
 def _summarize(findings: Sequence[Finding], count: int) -> list[Block]:
     facts = [("templates", f"{count:,}", "in the gallery")]
     facts += [(title, str(sum(one.kind == kind for one in findings)), "templates") for kind, title in TITLES.items()]
-    text = "A finding is a reason to look, not a verdict: remove a template by enrolling the right picture, or forget a person."
+    text = (
+        "Check every finding before you change the gallery. Enrolling the right picture replaces a template, and forgetting a "
+        "person removes all of that person's templates."
+    )
     return [PageFacts(facts), Note(text if findings else "Nothing was found.")]
 
 
@@ -71,7 +74,9 @@ def _show_findings(findings: Sequence[Finding], pictures: dict[str, int], thumbn
         if tiles:
             groups.append((tiles, f"{one.identity}: {one.text}"))
     blocks: list[Block] = (
-        [Pictures("The picture, and the nearest one of another person where it matters", groups)] if groups else []
+        [Pictures("The picture, and the nearest picture of another person if the finding is about two people", groups)]
+        if groups
+        else []
     )
     if len(findings) > SHOWN_PER_KIND:
         blocks.append(Note(f"{len(findings) - SHOWN_PER_KIND} more are in the table only."))
@@ -93,7 +98,7 @@ def _find_thumbnail(source: str, pictures: dict[str, int], thumbnails: list[Tens
 
 
 def _make_thumbnail(source: str) -> UInt8[Tensor, "side side 3"]:
-    """Return a square thumbnail, with gray bars where the picture is not square."""
+    """Return a square thumbnail, with gray bars beside a picture that is not square."""
     pixels = eight_bit_pixels(source, None)
     pixels = pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels[:3]
     height, width = pixels.shape[1:]

@@ -16,44 +16,44 @@ from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile
 from .runs import RunRecord
 from .score_charts import ScoredPairs
 
-MAX_SHOWN = 8
-MAX_REPEATS = 2  # pairs in which one picture may appear
-MAX_SOUND_BYTES = 200_000  # of one recording on the page
-MAX_SOUNDS_BYTES = 1_500_000  # of all recordings of a run on the page
+MAX_SHOWN = 8  # pairs or confusions per list
+MAX_REPEATS = 2  # pairs in which one sample may appear
+MAX_SOUND_BYTES = 200_000  # size of one recording on the page
+MAX_SOUNDS_BYTES = 1_500_000  # size of all recordings of a run on the page
 
 
 def make_hard_section(
     runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheets: dict[str, Sheet]
 ) -> Section | None:
-    """Return the worst pairs and most confused classes of each run with features; None without any."""
+    """Return the worst pairs and most confused classes of each run with features; None if no run has features."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
         if run.evidence is None or run.name not in pairs or not pairs[run.name].both_kinds:
             continue
-        who = f", {run.name}" if len(runs) > 1 else ""
+        suffix = f", {run.name}" if len(runs) > 1 else ""
         sheet = f"run{place}" if f"run{place}" in sheets else None
-        found, sounds = pairs[run.name], _Sounds(run.evidence)
+        scored, sounds = pairs[run.name], _Sounds(run.evidence)
         kinds = {True: "Pairs of one class furthest apart", False: "Pairs of two classes closest together"}
         for same, caption in kinds.items():
-            chosen = find_worst_pairs(found, same, run.evidence.labels)
-            blocks.append(_show_pairs(run.evidence, found, chosen, f"{caption}{who}", sheet, sounds))
-        blocks += _make_confusion_blocks(run.evidence, who, sheet)
+            chosen = find_worst_pairs(scored, same, run.evidence.labels)
+            blocks.append(_show_pairs(run.evidence, scored, chosen, f"{caption}{suffix}", sheet, sounds))
+        blocks += _make_confusion_blocks(run.evidence, suffix, sheet)
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
 
 def find_worst_pairs(
     pairs: ScoredPairs, same: bool, labels: Int[Tensor, "n"], count: int = MAX_SHOWN
 ) -> Int[Tensor, "count"]:
-    """Return the positions of the worst pairs of one kind, the worst first, of as many different classes as possible.
+    """Return the positions of the worst pairs of one kind, the worst first, from as many classes as possible.
 
-    The worst pairs of one class have the largest angles, the worst pairs of two classes the smallest. Every two classes
-    appear once, unless there are too few of them to fill the list. No sample is in more than two pairs.
+    The worst pairs of one class have the largest angles, the worst pairs of two classes the smallest. Each combination of two
+    classes appears once, unless there are too few combinations to fill the list. No sample is in more than two pairs.
 
     Args:
         pairs: All pairs with their cosines.
         same: Choose pairs of one class instead of pairs of two.
         labels: The class of each sample.
-        count: How many pairs are chosen at most.
+        count: Largest number of pairs.
     """
     places = (pairs.same == same).nonzero().flatten()
     cosine = pairs.cosine[places]
@@ -102,14 +102,14 @@ def list_confusions(
 
 
 class _Sounds:
-    """Addresses of the recordings behind samples, as long as they fit on a page."""
+    """Data addresses of the recordings of samples, up to the size that fits on a page."""
 
     def __init__(self, evidence: Evidence):
         self.names, self.left = evidence.names, MAX_SOUNDS_BYTES
         self.known: dict[int, str] = {}
 
     def find(self, place: int) -> str:
-        """Return the data address of a sample's recording; nothing if its file is not here, too large, or no recording."""
+        """Return the data address of a sample's recording; an empty text if its file is missing, too large or no recording."""
         if self.names is None:
             return ""
         if place not in self.known:
@@ -146,12 +146,12 @@ def _show_pairs(
     return Pictures(caption, groups)
 
 
-def _make_confusion_blocks(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
+def _make_confusion_blocks(evidence: Evidence, suffix: str, sheet: str | None) -> list[Block]:
     found = list_confusions(evidence.features, evidence.labels)
     if not found:
-        return [Note(f"No sample's nearest neighbor is of another class{who}.")]
+        return [Note(f"No sample's nearest neighbor is of another class{suffix}.")]
     total = sum(len(samples) for _, _, samples, _ in found)
-    caption = f"Most confused classes{who}: {total} of {len(evidence.labels):,} samples have a nearest neighbor of another class"
+    caption = f"Most confused classes{suffix}: {total} of {len(evidence.labels):,} samples have a nearest neighbor of another class"
     rows = []
     for true, other, samples, taken in found[:MAX_SHOWN]:
         text = f"{evidence.classes[true]} taken for {evidence.classes[other]}, {len(samples)}\u00a0×"

@@ -1,4 +1,4 @@
-"""A page for reviewing labels: suspicious samples beside samples of their label and of the one they look like."""
+"""A page for reviewing labels: suspicious samples beside samples of their own label and of the label that they resemble."""
 
 import os
 import pathlib
@@ -13,9 +13,9 @@ from ._render import save
 from .page_parts import Block, Grid, Note, Page, PageFacts, Pictures, Section, Sheet, Tile
 from .pictures_sheet import make_sheet
 
-MAX_SHOWN = 120  # suspicions with pictures
-SHEET_BYTES = 1_500_000
-SIDE = 64
+MAX_SHOWN = 120  # suspicious samples with pictures
+SHEET_BYTES = 1_500_000  # largest size of all pictures together
+SIDE = 64  # pixels of a picture
 
 
 def write_label_review(
@@ -30,7 +30,8 @@ def write_label_review(
         report: The findings.
         path: The file to write.
         title: The name of the data.
-        load: Returns the picture of a sample as the network takes it, 8 bits (channels, h, w); without it there are only texts.
+        load: Returns the picture of a sample in the input size of the network, 8 bits, (channels, h, w). Without it the page
+            contains no pictures.
 
     >>> import tempfile
     >>> report = LabelReport(("1.png",), ("ann",), (), (), ())
@@ -49,8 +50,10 @@ def write_label_review(
         )
         for one in wrong
     ]
-    shown: list[Block] = [Note("Each group: the sample, then samples of its label, then of the label it looks like.")]
-    shown += [Pictures("Labels that may be wrong, the surest first", groups)] if tile else []
+    shown: list[Block] = [
+        Note("Each group shows the sample, samples of its label, and samples of the label that it resembles.")
+    ]
+    shown += [Pictures("Labels that may be wrong, the most certain first", groups)] if tile else []
     rows = [
         [report.names[one.sample], one.label, one.better or "–", f"{one.probability:.0%}"] for one in report.suspicions
     ]
@@ -74,13 +77,18 @@ def write_label_review(
         Section("twins", "Near-duplicates", [Grid("Pairs", ["sample", "label", "sample", "label", "cosine"], twins)]),
     ]
     return save(
-        Page(f"Labels of {title}", "Found by the features of an embedder; look before you delete.", sections, sheets),
+        Page(
+            f"Labels of {title}",
+            "Found by the features of an embedder. Check each case before you delete anything.",
+            sections,
+            sheets,
+        ),
         path,
     )
 
 
 def _select_shown(report: LabelReport, sample: int) -> list[int]:
-    """Return the sample, two others of its label, and two of the label it looks like."""
+    """Return the sample, two others of its label, and two of the label that it resembles."""
     one = next(found for found in report.suspicions if found.sample == sample)
     wrong = {found.sample for found in report.suspicions}
     own = [i for i, label in enumerate(report.labels) if label == one.label and i not in wrong][:2]
@@ -91,13 +99,13 @@ def _select_shown(report: LabelReport, sample: int) -> list[int]:
 def _collect_pictures(
     report: LabelReport, load: Callable[[int], Tensor] | None, sheets: dict[str, Sheet]
 ) -> dict[int, int]:
-    """Put the pictures that are shown on one sheet; return the place of each."""
+    """Put the shown pictures on one sheet, and return the position of each sample."""
     if load is None or not report.suspicions:
         return {}
-    wanted = dict.fromkeys(i for one in report.suspicions[:MAX_SHOWN] for i in _select_shown(report, one.sample))
-    small = thumbnails(torch.stack([load(i) for i in wanted]), SIDE)
+    shown = dict.fromkeys(i for one in report.suspicions[:MAX_SHOWN] for i in _select_shown(report, one.sample))
+    small = thumbnails(torch.stack([load(i) for i in shown]), SIDE)
     sheet = None if small is None else make_sheet(small, SHEET_BYTES)
     if sheet is None:
         return {}
     sheets["samples"] = sheet
-    return {sample: place for place, sample in enumerate(wanted)}
+    return {sample: position for position, sample in enumerate(shown)}

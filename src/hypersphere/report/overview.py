@@ -1,4 +1,4 @@
-"""Sections about a run as a whole: results, choices, data, environment, and the commands that repeat it."""
+"""Sections about a whole run: results, choices, data, environment, and the commands that repeat it."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ MAX_FINDING = 200  # characters of one example of a finding
 def make_result_section(run: RunRecord) -> Section:
     """Return the main figures of a run, and tables of all figures.
 
-    A run with a report shows its figures, with the same intervals as the terminal. Other runs show their metrics.
+    A run with a report shows its figures with the same intervals as the terminal. Other runs show their metrics.
 
     Args:
         run: The content of a run folder.
@@ -78,7 +78,7 @@ def make_figure_blocks(caption: str, figures: Sequence[Figure]) -> list[Block]:
 
 
 def make_baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained network") -> list[Block]:
-    """Return the sentence about simple methods and the table of them; nothing if none were measured.
+    """Return a sentence about simple methods and a table of them; an empty list if none were measured.
 
     >>> from hypersphere.evaluation import Measurement
     >>> close = Baseline("PCA", Measurement(0.1, 0.05, 0.15), Measurement(0.01, -0.02, 0.04))
@@ -100,32 +100,32 @@ def make_baseline_blocks(baselines: Sequence[Baseline], network: str = "the trai
 
 
 def make_choices_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return the automatic choices with their reasons, and all settings; None without both."""
+    """Return the automatic choices with their reasons, and all settings; None if there is neither."""
     blocks: list[Block] = []
     for run in runs:
-        who = f", {run.name}" if len(runs) > 1 else ""
+        suffix = f", {run.name}" if len(runs) > 1 else ""
         if run.choices:
             rows = [
                 [format_setting(choice.get(key, "")) for key in ("key", "value", "reason")] for choice in run.choices
             ]
-            blocks.append(Grid(f"Choices and their reasons{who}", ["choice", "value", "reason"], rows))
+            blocks.append(Grid(f"Choices and their reasons{suffix}", ["choice", "value", "reason"], rows))
     for run in runs:
-        who = f", {run.name}" if len(runs) > 1 else ""
+        suffix = f", {run.name}" if len(runs) > 1 else ""
         rows = [[key, format_setting(item)] for key, item in run.settings.items()]
         if rows:
-            blocks.append(Grid(f"Every setting{who} ({len(rows)})", ["setting", "value"], rows, folded=True))
+            blocks.append(Grid(f"Every setting{suffix} ({len(rows)})", ["setting", "value"], rows, folded=True))
     return Section("choices", "Choices and settings", blocks) if blocks else None
 
 
 def make_data_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return the findings of the data check and facts about the samples on the page; None without both."""
+    """Return the findings of the data check and facts about the samples on the page; None if there is neither."""
     blocks: list[Block] = []
     for run in runs:
-        who = f", {run.name}" if len(runs) > 1 else ""
+        suffix = f", {run.name}" if len(runs) > 1 else ""
         if run.check:
-            blocks.append(Grid(f"Check of the data{who}", ["finding", ""], list(_list_findings(run.check))))
+            blocks.append(Grid(f"Check of the data{suffix}", ["finding", ""], list(_list_findings(run.check))))
         if run.evidence is not None and len(run.evidence.labels):
-            blocks.append(Grid(f"Samples on this page{who}", ["", ""], list(_samples(run.evidence))))
+            blocks.append(Grid(f"Samples on this page{suffix}", ["", ""], list(_samples(run.evidence))))
     return Section("data", "Data", blocks) if blocks else None
 
 
@@ -133,15 +133,15 @@ def make_repeat_section(runs: Sequence[RunRecord], paths: Sequence[str]) -> Sect
     """Return the commands that repeat the runs, and the environment of each run."""
     blocks: list[Block] = []
     for run in runs:
-        who = f", {run.name}" if len(runs) > 1 else ""
-        blocks.append(Commands(f"The run{who}", list(_list_commands(run))))
+        suffix = f", {run.name}" if len(runs) > 1 else ""
+        blocks.append(Commands(f"The run{suffix}", list(_list_commands(run))))
     blocks.append(Commands("This page", [shlex.join(["hypersphere", "report", *paths])]))
     for run in runs:
         if run.environment:
-            who = f", {run.name}" if len(runs) > 1 else ""
+            suffix = f", {run.name}" if len(runs) > 1 else ""
             rows = [[key, format_setting(item)] for key, item in run.environment.items() if not isinstance(item, dict)]
             rows += [[key, format_setting(item)] for key, item in run.environment.get("packages", {}).items()]
-            blocks.append(Grid(f"Environment{who}", ["", ""], rows, folded=True))
+            blocks.append(Grid(f"Environment{suffix}", ["", ""], rows, folded=True))
     return Section("repeat", "Repeat it", blocks)
 
 
@@ -203,5 +203,5 @@ def _samples(evidence: Evidence) -> Iterator[list[str]]:
         _, owner = evidence.images.flatten(1).unique(dim=0, return_inverse=True)
         alike = torch.bincount(owner)[owner] > 1
         crossed = sum(len(evidence.labels[owner == group].unique()) > 1 for group in owner[alike].unique().tolist())
-        said = f"{int(alike.sum()):,} samples have an equal picture"
-        yield ["equal pictures", f"{said}; {crossed} such groups have different labels" if alike.any() else "none"]
+        count = f"{int(alike.sum()):,} samples have an equal picture"
+        yield ["equal pictures", f"{count}; {crossed} such groups have different labels" if alike.any() else "none"]

@@ -1,6 +1,7 @@
-"""The files of a run folder that exist, in the form that a page needs."""
+"""The content of run folders."""
 
 import functools
+import math
 import os
 import pathlib
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ class RunRecord:
         return [row["step"] for row in rows], [row[name] for row in rows]
 
     def weights(self, *endings: str) -> dict[str, Tensor]:
-        """Return the final weights whose names have one of these endings; none if no weights were saved."""
+        """Return the final weights whose names have one of these endings; empty if no weights were saved."""
         path = self.folder / "model.safetensors"
         if not path.is_file():
             return {}
@@ -95,7 +96,7 @@ class RunRecord:
                 neurons, *rest = file.get_slice(f"{layer}.weight").get_shape()
         except SafetensorError:
             return None
-        dim = functools.reduce(lambda a, b: a * b, rest, 1)
+        dim = math.prod(rest)
         return (neurons, dim) if neurons > 1 and dim > 1 else None
 
 
@@ -109,7 +110,7 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
         The content of each folder.
 
     Raises:
-        ValueError: If there is no path, or a folder holds no run, or a file of it cannot be read.
+        ValueError: If there is no path, a folder contains no run, or a file of it cannot be read.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +121,7 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
     ['first', 'second']
     """
     if not paths:
-        raise ValueError("runs must name at least one folder of a run, got none")
+        raise ValueError("runs must name at least one run folder, got none")
     folders = [pathlib.Path(path) for path in paths]
     return [_read_run(folder, name) for folder, name in zip(folders, choose_names(folders), strict=True)]
 
@@ -144,7 +145,7 @@ def _read_run(folder: pathlib.Path, name: str) -> RunRecord:
     made = _read_json(folder / CHOICES, {"choices": []})
     choices = made.get("choices") if isinstance(made, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise ValueError(f"{folder / CHOICES} must hold a list of {{key, value, reason}}")
+        raise ValueError(f"{folder / CHOICES} must contain a list of {{key, value, reason}}")
     return RunRecord(
         name,
         folder,

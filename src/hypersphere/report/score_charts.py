@@ -17,15 +17,15 @@ from ..geometry import normalize
 from .page_parts import Block, Chart, Note, Section, arrange_charts, escape_markup, make_key
 from .runs import RunRecord
 
-STOPS, BINS = 361, 90  # places of the threshold, bars of a histogram
-NARROW = 30  # degrees: where no angle is larger, the axis ends at the largest
-POINTS = 240  # of a curve
+STOPS, BINS = 361, 90  # positions of the threshold, bars of a histogram
+NARROW = 30  # degrees; if all angles are smaller, the axis ends at the largest angle
+POINTS = 240  # points of a curve
 TICKS = (0.0001, 0.001, 0.01, 0.05, 0.2, 0.5, 0.8)
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """All pairs of some samples: which two, whether of one class, and the cosine of their features."""
+    """All pairs of some samples: the two samples, whether they are of one class, and the cosine of their features."""
 
     first: Int[Tensor, "pairs"]
     second: Int[Tensor, "pairs"]
@@ -34,7 +34,7 @@ class ScoredPairs:
 
     @classmethod
     def of(cls, evidence: Evidence) -> "ScoredPairs":
-        """Return every pair once."""
+        """Return every pair of samples once."""
         unit = normalize(evidence.features.double())
         first, second = torch.triu_indices(len(unit), len(unit), 1)
         same = evidence.labels[first] == evidence.labels[second]
@@ -42,24 +42,24 @@ class ScoredPairs:
 
     @property
     def both_kinds(self) -> bool:
-        """Whether some pairs are of one class and some of two, without which there is no error rate."""
+        """Whether there are pairs of one class and pairs of two classes, which error rates need."""
         return bool(self.same.any()) and not bool(self.same.all())
 
     @functools.cached_property
     def degrees(self) -> Float[Tensor, "pairs"]:
-        """The angles."""
+        """The angles in degrees."""
         return self.cosine.acos() * (180 / math.pi)
 
     @functools.cached_property
     def roc(self) -> Roc:
-        """The curve of the cosines."""
+        """The ROC curve of the cosines."""
         return roc_curve(self.cosine, self.same)
 
 
 def make_score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs]) -> Section | None:
-    """Return histograms of each run and the curves of all; None where no run kept features of pairs of both kinds.
+    """Return a histogram of each run and the curves of all; None if no run has pairs of both kinds.
 
-    ``pairs`` holds those of each run by its name.
+    ``pairs`` contains the pairs of each run by its name.
     """
     useful = [(i, run) for i, run in enumerate(runs) if run.name in pairs and pairs[run.name].both_kinds]
     if not useful:
@@ -76,7 +76,7 @@ def make_score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs])
 def make_threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = True) -> Chart:
     """Return the histogram of angles of both kinds of pairs, with error rates at 361 thresholds.
 
-    The axis goes to 180°, or to the largest angle where all are small.
+    The axis ends at 180°, or at the largest angle if all angles are small.
     """
     top = float(pairs.degrees.max())
     top = 180.0 if top > NARROW else max(1.02 * top, 1e-6)
@@ -96,7 +96,7 @@ def make_threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool 
     frr, far = (torch.stack([n.double() / total, *wilson_band(n, total)], 1) for n, total in bands)
     equal = float(stops[(far[:, 0] - frr[:, 0]).abs().argmin()])
     marks = [{"name": f"EER {100 * float(roc.eer):.3g} %", "at": equal}]
-    # the largest angle at which the false accept rate is still kept
+    # The largest angle at which the false accept rate is not exceeded.
     marks += [
         {"name": f"FAR {100 * r:g} %", "at": float(stops[max(int((far[:, 0] <= r).sum()) - 1, 0)])}
         for r in roc.resolve_fars([0.01, 0.001])
@@ -136,7 +136,7 @@ def make_roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
 
 
 def make_det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
-    """Return FRR over FAR on axes on which normal scores give straight lines (detection error trade-off)."""
+    """Return FRR over FAR on probit axes, on which normal scores give straight lines (detection error trade-off)."""
     traces: list[dict[str, Any]] = []
     parts = []
     for tint, name, roc in rocs:
@@ -146,8 +146,8 @@ def make_det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
         far, missed = roc.far[kept][inner], (roc.positives - roc.accepted_same[kept])[inner]
         low, high = wilson_band(missed, roc.positives)
         x, y, under, over = (_compute_probit(rate) for rate in (far, frr[inner], low, high))
-        said = zip(far.tolist(), frr[inner].tolist(), strict=True)
-        hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in said]
+        rates = zip(far.tolist(), frr[inner].tolist(), strict=True)
+        hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in rates]
         traces += _make_band_traces(name, x, y, under, over, tint, "%{text}", text=hover)
         parts.append(f"{name}: equal error rate {100 * float(roc.eer):.3g} %")
     ticks = {"tickvals": _compute_probit(torch.tensor(TICKS)), "ticktext": [f"{100 * t:g}" for t in TICKS]}
@@ -209,23 +209,23 @@ def _make_band_traces(
         "name": escape_markup(name),
         "legendgroup": str(tint),
     }
-    written = {} if text is None else {"text": text}
+    labels = {} if text is None else {"text": text}
     return [
         {**common, "y": low, "band": True},
         {**common, "y": high, "band": True, "fill": "tonexty"},
-        {**common, **written, "y": y, "hovertemplate": f"{hover}<extra></extra>", "showlegend": True},
+        {**common, **labels, "y": y, "hovertemplate": f"{hover}<extra></extra>", "showlegend": True},
     ]
 
 
 def _select_points(roc: Roc) -> Int[Tensor, "kept"]:
-    """Points of the curve that differ on a logarithmic axis; those without a false accept have no place on it."""
+    """Return points of the curve that differ on a logarithmic axis, on which a rate of 0 cannot be shown."""
     positive = (roc.accepted_different > 0).nonzero().flatten()
     far = roc.far[positive]
-    wanted = torch.logspace(math.log10(float(far[0])), 0, POINTS, dtype=torch.float64)
-    return positive[(torch.searchsorted(far, wanted, right=True) - 1).clamp_min(0).unique()]
+    targets = torch.logspace(math.log10(float(far[0])), 0, POINTS, dtype=torch.float64)
+    return positive[(torch.searchsorted(far, targets, right=True) - 1).clamp_min(0).unique()]
 
 
 def _compute_probit(rates: Float[Tensor, "n"]) -> list[float]:
-    """Return the normal quantiles of rates; 0 and 1 have none and stay at the edge."""
+    """Return the normal quantiles of rates. Rates of 0 and 1, which have none, are moved to the ends of the axis."""
     inverse = NormalDist().inv_cdf
     return [inverse(rate) for rate in rates.double().clamp(1e-7, 1 - 1e-7).tolist()]

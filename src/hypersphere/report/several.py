@@ -1,4 +1,4 @@
-"""Several runs side by side: first the settings in which they differ, then measures, then differences on the same pairs."""
+"""Several runs side by side: the settings in which they differ, their measures, and differences on the same pairs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from .page_parts import Block, Grid, Note, Section
 from .runs import RunRecord
 from .wording import format_duration, format_setting, format_value, name_measure
 
-RESAMPLES, NEGATIVES = 300, 20_000
+RESAMPLES, NEGATIVES = 300, 20_000  # bootstrap resamples, and pairs of two identities in each
 MEASURE = "eer"
 
 
@@ -23,7 +23,7 @@ def make_differing_section(runs: Sequence[RunRecord]) -> Section:
 
 
 def list_differing_settings(runs: Sequence[RunRecord]) -> list[list[str]]:
-    """Return rows of a setting and its value in each run, where not all are equal."""
+    """Return the settings that differ, each with its value in every run."""
     every = [{**{f"task: {key}": item for key, item in run.task.items()}, **run.settings} for run in runs]
     keys = list(dict.fromkeys(key for settings in every for key in settings))
     absent = object()
@@ -32,7 +32,7 @@ def list_differing_settings(runs: Sequence[RunRecord]) -> list[list[str]]:
 
 
 def make_measures_section(runs: Sequence[RunRecord]) -> Section:
-    """Return the measures of all runs, and how sure the difference of each from the first is."""
+    """Return the measures of all runs, and the difference of each run from the first with its interval."""
     keys = [key for run in runs for key in run.metrics if not key.startswith("energy/")]
     rows = [
         [name_measure(key), *(format_value(key, run.metrics.get(key)) for run in runs)]
@@ -47,7 +47,7 @@ def make_measures_section(runs: Sequence[RunRecord]) -> Section:
 
 
 def can_compare(first: Evidence | None, other: Evidence | None) -> bool:
-    """Return whether two runs kept features of the same samples in the same order."""
+    """Return whether two runs have features of the same samples in the same order."""
     if first is None or other is None or not torch.equal(first.labels, other.labels):
         return False
     if first.total != other.total or list(first.classes) != list(other.classes) or first.names != other.names:
