@@ -62,6 +62,11 @@ class ConvOptions(LayerOptions, total=False):
     """Arguments of networks with convolutions, in addition to :class:`LayerOptions`.
 
     - ``conv``: layer factory with the signature of ``nn.Conv2d``, the default.
+
+    >>> from hypersphere.models import Conv, ConvNet, ConvOptions
+    >>> options: ConvOptions = {"conv": hs.operators.Conv2d, "norm": None}
+    >>> type(ConvNet([Conv(8)], average=True, **options).body.conv1[0].conv).__name__
+    'Conv2d'
     """
 
     conv: LayerFactory
@@ -95,6 +100,11 @@ class StageOptions(Options, total=False):
     """Arguments of networks with stages of different widths, in addition to :class:`Options`.
 
     - ``widths``: number of filters of each stage instead of those of the table.
+
+    >>> from hypersphere.models import StageOptions, resnet18
+    >>> options: StageOptions = {"widths": (8, 16, 32, 64)}
+    >>> resnet18(**options).feature_dim
+    64
     """
 
     widths: tuple[int, ...] | None
