@@ -86,19 +86,19 @@ def list_arguments(cls: type) -> list[str] | None:
     return None if takes_any else [parameter.name for parameter in parameters]
 
 
-def check_keywords(cls: type, given: dict[str, Any]) -> None:
+def check_keywords(cls: type, keywords: dict[str, Any]) -> None:
     """Check that the constructor of a head takes these keywords.
 
     Args:
         cls: The class of the head.
-        given: The keyword arguments of a call.
+        keywords: The keyword arguments of a call.
 
     Raises:
         TypeError: If one is unknown. The message lists the arguments, and the name of the argument if other libraries use
             this one.
     """
     accepted = list_arguments(cls)
-    for name in given:
+    for name in keywords:
         if accepted is not None and name not in accepted:
             other = SPELLINGS.get(name)
             hint = f" (it is called {other} here)" if other in accepted else ""

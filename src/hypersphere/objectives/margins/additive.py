@@ -37,8 +37,8 @@ class AdditiveCosine(Margin):
 
     def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
         """Return the score and the slope of g."""
-        m, found = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
-        return None if m is None or found is None else (found[0] - m, found[1])
+        m, score = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
+        return None if m is None or score is None else (score[0] - m, score[1])
 
     def warning(self) -> str | None:
         """Return a warning for an offset above 1."""

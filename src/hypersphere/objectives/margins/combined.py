@@ -47,8 +47,8 @@ class Combined(Margin):
         m1, m2, m3 = (evaluate_constant(m, context) for m in (self.m1, self.m2, self.m3))
         if m1 is None or m2 is None or m3 is None:
             return None
-        found = continue_past_pi_with_slope(cos, m1, m2, context.g)
-        return None if found is None else (found[0] - m3, found[1])
+        score = continue_past_pi_with_slope(cos, m1, m2, context.g)
+        return None if score is None else (score[0] - m3, score[1])
 
     def extra_repr(self) -> str:
         """Return the three margins."""

@@ -211,14 +211,14 @@ def return_no_slope(self: Margin, cos: Tensor, context: Context = EMPTY_CONTEXT)
     return None
 
 
-def check_strength(name: str, given: float | Strength, least: float, below: float = math.inf) -> float | Strength:
-    """Return ``given`` if all its values are in [least, below); raise a ValueError otherwise."""
-    values = (given.least, given.most) if isinstance(given, Strength) else (given,)
+def check_strength(name: str, m: float | Strength, least: float, below: float = math.inf) -> float | Strength:
+    """Return ``m`` if all its values are in [least, below); raise a ValueError otherwise."""
+    values = (m.least, m.most) if isinstance(m, Strength) else (m,)
     for v in values:
         if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < below:
             top = "" if below == math.inf else f" and below {below:.6g}"
             raise ValueError(f"margin {name} must be a number ≥ {least:g}{top}, got {v!r}")
-    return given
+    return m
 
 
 def format_numbers(**numbers: float | Strength) -> str:

@@ -53,8 +53,8 @@ class QualityAdaptive(Margin):
         if context.norms is None:
             return cos - self.m, torch.ones_like(cos)
         z = self._quality(context.norms, context)
-        found = continue_past_pi_with_slope(cos, 1.0, -self.m * z, context.g)
-        return None if found is None else (found[0] - (self.m + self.m * z), found[1])
+        score = continue_past_pi_with_slope(cos, 1.0, -self.m * z, context.g)
+        return None if score is None else (score[0] - (self.m + self.m * z), score[1])
 
     def _quality(self, norms: Tensor, context: Context) -> Tensor:
         """Return z of each sample. In training mode, update the statistics first."""

@@ -3,21 +3,19 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from .additive import AdditiveCosine
 from .margin import (
     EMPTY_CONTEXT,
     Context,
-    Margin,
     Sloped,
     Strength,
-    check_strength,
     evaluate_constant,
     evaluate_strength,
     evaluate_with_slope,
-    format_numbers,
 )
 
 
-class TwoSided(Margin):
+class TwoSided(AdditiveCosine):
     r"""ψ = g(θ) − m on the target and φ = g(θ) + m on the others: SphereFace2's margin (Wen et al., 2022).
 
     In a softmax it equals one margin of 2m on the target. A binary comparison treats each class by itself and needs both.
@@ -28,17 +26,7 @@ class TwoSided(Margin):
     """
 
     def __init__(self, m: float | Strength = 0.4):  # SphereFace2's value for faces; 0.2 is usual for speakers
-        super().__init__()
-        self.m = check_strength("m", m, 0)
-
-    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
-        """Return g(θ) − m."""
-        return context.g(cos) - evaluate_strength(self.m, context)
-
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
-        """Return the score and the slope of g."""
-        m, found = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
-        return None if m is None or found is None else (found[0] - m, found[1])
+        super().__init__(m)
 
     def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
         """Return g(θ) + m."""
@@ -46,9 +34,5 @@ class TwoSided(Margin):
 
     def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
         """Return the score and the slope of g."""
-        m, found = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
-        return None if m is None or found is None else (found[0] + m, found[1])
-
-    def extra_repr(self) -> str:
-        """Return the offset."""
-        return format_numbers(m=self.m)
+        m, score = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
+        return None if m is None or score is None else (score[0] + m, score[1])

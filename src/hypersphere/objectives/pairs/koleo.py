@@ -52,10 +52,10 @@ class KoLeo(PairLoss):
     def _find_nearest(self, rows: Tensor, others: Tensor, own: Tensor | None) -> Int[Tensor, "n"]:
         """Return the index of each row's nearest neighbor, the first one of a tie."""
         size = choose_block_rows(self.chunk, len(rows), len(others), rows.device)
-        found = []
+        nearest = []
         for start in range(0, max(len(rows), 1), size):
             cos = rows[start : start + size] @ others.T
             if own is not None:
                 cos.scatter_(1, own[start : start + size, None], -2.0)
-            found.append(cos.argmax(1))
-        return torch.cat(found)
+            nearest.append(cos.argmax(1))
+        return torch.cat(nearest)
