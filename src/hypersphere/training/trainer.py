@@ -429,7 +429,7 @@ class Trainer:
         rank, random = self.accelerator.process_index, state["random"]
         if len(random) == self.accelerator.num_processes:
             set_random_state(random[rank])
-        else:
+        else:  # a seed of its own for every run, step and process; 1,000,003 is a prime above usual numbers of steps
             seed_generators((self.settings.seed * 1_000_003 + self.step) * 4096 + rank)
         return int(state["log"])
 

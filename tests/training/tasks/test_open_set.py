@@ -5,8 +5,7 @@ import torch
 
 from hypersphere import models
 from hypersphere.config import call
-from hypersphere.data import MissingDataError
-from hypersphere.data import OneShotRun
+from hypersphere.data import MissingDataError, OneShotRun
 from hypersphere.evaluation import unseen_classes
 from hypersphere.training import Config, Experiment, OpenSet, Selection, build_task, replace
 from hypersphere.training.tasks import open_set as module
