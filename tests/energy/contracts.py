@@ -1,4 +1,4 @@
-"""What every member of a family must be; a new one inherits this and adds only what is its own."""
+"""The contracts of energies, regularizers and projections."""
 
 import copy
 import io

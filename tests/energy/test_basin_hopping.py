@@ -24,7 +24,7 @@ def test_a_disturbed_row_stays_on_the_sphere_and_most_points_stay_put(dim, half_
     assert torch.equal(y, disturb(x, half_space, generator()))
 
 
-def test_a_turned_half_keeps_its_distances():
+def test_a_rotated_half_keeps_its_distances():
     x = uniform(30, 3, dtype=torch.float64).expand(16, -1, -1)
     before, after = x[15] @ x[15].T, disturb(x, False, generator())[15]
     same = ((after @ after.T - before).abs() < 0.1).float().mean()
@@ -33,7 +33,7 @@ def test_a_turned_half_keeps_its_distances():
 
 
 def test_holes_are_where_points_are_missing():
-    """Points of the lower half only: what is moved goes up."""
+    """All points are in the lower half, so moved points go up."""
     x = uniform(40, 3, dtype=torch.float64)
     x[:, 2] = -x[:, 2].abs()
     y = disturb(x.expand(4, -1, -1), False, generator())
@@ -58,7 +58,7 @@ def test_the_value_never_rises_and_patience_ends_the_search():
 
 
 def test_hops_find_what_a_start_misses():
-    """Relaxing nothing, by holes alone: two points at one place are soon apart."""
+    """Without relaxation, moves into holes alone separate two equal points."""
 
     def relax(x):
         x = normalize(x)

@@ -18,7 +18,7 @@ def test_fused_and_single_projections_of_attention():
     assert torch.equal(rows["in_proj_weight[key]"], state["in_proj_weight"][8:16])
 
 
-def test_gpt2_is_turned():
+def test_weights_of_gpt2_are_transposed():
     state = {"h.0.attn.c_attn.weight": torch.randn(8, 24), "h.0.mlp.c_fc.weight": torch.randn(8, 32)}
     shapes = {layer.name: tuple(layer.rows.shape) for layer in checkpoint_layers(state)}
     assert shapes == {f"h.0.attn.c_attn.weight[{p}]": (8, 8) for p in ("query", "key", "value")} | {

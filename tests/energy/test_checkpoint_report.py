@@ -95,6 +95,6 @@ def test_neurons_that_fall_together_are_counted():
 def test_refuses_and_says_what_is_left_out():
     left_out: dict[str, str] = {}
     energy_report({"w": torch.randn(4, 4), "q": torch.ones(3, 3, dtype=torch.int8)}, left_out=left_out)
-    assert left_out == {"q": "torch.int8 is no floating-point type"}
+    assert left_out == {"q": "torch.int8 is not a floating-point type"}
     with pytest.raises(ValueError, match="pairs must be"):
         energy_report({}, pairs=0)

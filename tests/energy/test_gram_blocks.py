@@ -11,7 +11,7 @@ from hypersphere.geometry.fast_norms import directions
 @pytest.mark.parametrize("half_space", [False, True])
 def test_rows_a_few_at_a_time_or_all_at_once(half_space):
     x, _ = directions(torch.randn(3, 10, 4))
-    grads = [torch.full_like(x, torch.nan) for _ in range(2)]  # whatever the memory held before
+    grads = [torch.full_like(x, torch.nan) for _ in range(2)]  # as in uninitialized memory
     totals = [
         Pass(Riesz(2), half_space, x, x, grad, None).triangle(chunk) for grad, chunk in zip(grads, (3, 10), strict=True)
     ]
@@ -52,7 +52,7 @@ def test_adds_to_what_is_there():
     assert total.item() == pytest.approx(1.5)
 
 
-def test_what_is_close_and_wide():
+def test_limits_of_close_pairs_and_wide_dtypes():
     assert close_limit(torch.ones(1)) > close_limit(torch.ones(1, dtype=torch.float64))
     assert wide_dtype(torch.ones(1)) == torch.float64
     assert wide_dtype(torch.ones(1, device="meta")) == torch.float64

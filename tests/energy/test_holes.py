@@ -98,7 +98,7 @@ pytest.importorskip("scipy")
 
 
 def by_triples(w):
-    """The largest empty cap with one, two opposite or three points of S² on its rim, by trying all of them."""
+    """Return the largest empty cap with one, two opposite or three points of S² on its rim, by trying all."""
     x = torch.nn.functional.normalize(w.double(), dim=1)
     best = 0.0
     for i, j, k in itertools.combinations(range(len(x)), 3):
@@ -125,7 +125,7 @@ def test_is_the_largest_hole(n, dim):
 
 @pytest.mark.parametrize(("n", "dim"), [(2, 5), (7, 7), (12, 20)])
 def test_neurons_of_a_half_space_are_exact_in_any_dimension(n, dim):
-    """No direction is farther than the antipode of the shortest point of the hull, and many random ones are nearer."""
+    """The antipode of the shortest point of the hull is farther than all random directions."""
     w = uniform(n, dim, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     exact = covering_radius(w, method="exact").item()
     probed = covering_radius(w, probes=3, method="probes").item()
@@ -148,7 +148,7 @@ def test_the_bound_never_exceeds_the_truth():
     assert all(covering_radius(w, probes=p, method="probes").item() <= exact + 1e-5 for p in (1, 3))
 
 
-def test_where_no_hull_can_be_had_the_bound_is_given_or_refused():
+def test_without_a_hull_the_bound_is_returned_or_refused():
     w = uniform(200, 12, generator=torch.Generator().manual_seed(1))
     assert covering_radius(w, probes=1) == covering_radius(w, probes=1, method="probes")
     with pytest.raises(ValueError, match="200 neurons in 12 dimensions is too large"):

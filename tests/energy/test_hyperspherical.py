@@ -182,7 +182,7 @@ class TestArguments:
             hyperspherical_energy(torch.eye(3), s=-1)
 
     @pytest.mark.untyped
-    def test_refuses_words_and_integers(self):
+    def test_refuses_strings_and_integers(self):
         with pytest.raises(ValueError, match="reduction must be"):
             hyperspherical_energy(torch.eye(3), reduction="none")
         with pytest.raises(ValueError, match="floating-point"):
@@ -190,7 +190,7 @@ class TestArguments:
 
 
 def test_the_function_compiles_as_one_graph():
-    """In a process of its own, because the shape checks of the tests are in the compiler's way."""
+    """Run in a separate process, because the compiler cannot trace the shape checks of the tests."""
     code = """
 import torch
 from hypersphere.energy import hyperspherical_energy

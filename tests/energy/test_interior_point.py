@@ -7,7 +7,7 @@ from hypersphere.energy.interior_point import largest_cosine, minimize_largest_c
 from hypersphere.energy.point_symmetry import draw_orbits, rotation_symmetries
 from hypersphere.geometry import normalize, uniform
 
-pytestmark = pytest.mark.untyped  # the checks take longer than the arithmetic
+pytestmark = pytest.mark.untyped  # type checks take longer than the computations
 
 
 def icosahedron():
@@ -44,8 +44,8 @@ def test_perpendicular_lines_are_held_from_both_sides():
     assert largest_cosine(found, True).max() < 1e-13
 
 
-def test_a_point_that_nothing_holds_does_no_harm():
-    """Eleven corners of the icosahedron: five of them have room, the angle is that of twelve."""
+def test_a_point_without_contacts_does_no_harm():
+    """Eleven vertices of the icosahedron: five can move, and the smallest angle is that of twelve."""
     found = minimize_largest_cosine(shake(icosahedron()[:11], 0.01), steps=80)
     assert torch.allclose(
         largest_cosine(found, False), torch.full((3,), 1 / math.sqrt(5), dtype=torch.float64), atol=1e-12
@@ -53,7 +53,7 @@ def test_a_point_that_nothing_holds_does_no_harm():
 
 
 def test_agrees_with_a_linear_program_that_finds_nothing_to_gain():
-    """At the result no small tangent step makes all near pairs farther: an independent solver's word."""
+    """An independent solver finds no small tangent step that increases all small distances."""
     scipy_optimize = pytest.importorskip("scipy.optimize")
     x = minimize_largest_cosine(shake(icosahedron(), 0.02, 1)[:, :10], steps=80)[0]
     n, bases = len(x), tangent_bases(x[None])[0]
@@ -73,7 +73,7 @@ def test_agrees_with_a_linear_program_that_finds_nothing_to_gain():
     assert done.fun == pytest.approx(0, abs=1e-9)
 
 
-def test_never_worse_than_its_start_and_rows_alone_or_together():
+def test_never_worse_than_its_start_and_rows_are_independent():
     start = uniform(5 * 9, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).view(5, 9, 3)
     found = minimize_largest_cosine(start, steps=15)
     assert (largest_cosine(found, False) <= largest_cosine(start, False)).all()
@@ -92,7 +92,7 @@ def test_bases_are_orthonormal_and_tangent(dim):
 
 @pytest.mark.parametrize(("n", "dim", "half_space"), [(12, 3, False), (9, 3, True), (12, 4, False)])
 def test_orbits_move_as_their_whole_arrangement_does(n, dim, half_space):
-    """A step of the small problem is that of the large one, whose multipliers and damping are a k-th."""
+    """A step of the symmetric problem equals one of the full problem with multipliers and damping divided by k."""
     for symmetry in rotation_symmetries(n, dim, half_space):
         if len(symmetry.fixed) == 0:
             start = draw_orbits(2, n, symmetry, torch.Generator().manual_seed(2))

@@ -78,7 +78,7 @@ def test_refuses_the_rest():
 
 
 class Linear(Kernel):
-    """a·(4 − q), written as a user would."""
+    """a·(4 − q), as a user would write it."""
 
     def __init__(self, a=1.0):
         self.a = a
@@ -96,7 +96,7 @@ class Linear(Kernel):
 
 @pytest.mark.untyped
 @pytest.mark.parametrize("half_space", [False, True])
-def test_one_s_own_kernel_everywhere(half_space):
+def test_a_custom_kernel_everywhere(half_space):
     w = torch.randn(300, 5, dtype=torch.float64, requires_grad=True)
     x = torch.nn.functional.normalize(w, dim=1)
     x = torch.cat([x, -x]) if half_space else x

@@ -83,7 +83,7 @@ def test_a_model_without_a_classifier():
 
 
 class TestHeads:
-    """A head is a classifier, wherever it is."""
+    """A head is a classifier at any place in the model."""
 
     def model(self):
         return cnn6(10, classifier=hs.SphereFace, width=0.1, feature_dim=12)
@@ -131,7 +131,7 @@ class TestHeads:
         assert mhe.skipped == {}
         assert len(mhe.per_layer()) == sum(isinstance(m, nn.Linear | nn.Conv2d) for m in model.modules())
 
-    def test_what_classifies_must_have_rows(self):
+    def test_a_classifier_must_have_rows(self):
         with pytest.raises(ValueError, match="one row per class"):
             MHE(nn.Linear(3, 3), classifier=nn.ReLU())
 
@@ -168,7 +168,7 @@ class TestForms:
         other.load_state_dict(mhe.state_dict())
         assert torch.equal(mhe(), other())
 
-    def test_a_kernel_of_ones_own(self):
+    def test_a_custom_kernel(self):
         net, labels = self.net(), torch.tensor([0, 2])
         kernel = Gaussian(3)
         mhe = MHE(net, kernel=kernel)

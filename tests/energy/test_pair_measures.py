@@ -33,7 +33,7 @@ def three_threads():
     torch.set_num_threads(before)
 
 
-def test_threads_that_take_blocks_of_their_own_change_nothing(three_threads, monkeypatch):
+def test_the_number_of_threads_changes_nothing(three_threads, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_ENTRIES", 1 << 13)
     w = torch.randn(300, 12)
     w[50] = w[51] + 1e-5 * torch.randn(12)
@@ -43,10 +43,10 @@ def test_threads_that_take_blocks_of_their_own_change_nothing(three_threads, mon
     for shares in (
         seen[: len(seen) // 2],
         seen[len(seen) // 2 :],
-    ):  # which block ends first is chance, how many there are is not
+    ):  # the order of the blocks is random, their number is not
         assert shares == sorted(shares)
         assert shares[-1] == 1
-    assert first.energy == second.energy  # whoever was first
+    assert first.energy == second.energy  # for any order of the threads
     torch.set_num_threads(1)
     alone = measure_pairs(w, Riesz(2))
     assert first.energy == pytest.approx(alone.energy, rel=1e-6)
@@ -54,7 +54,7 @@ def test_threads_that_take_blocks_of_their_own_change_nothing(three_threads, mon
     assert first.pairs == alone.pairs
 
 
-def test_an_error_in_a_thread_is_the_caller_s(three_threads, monkeypatch):
+def test_an_error_in_a_thread_reaches_the_caller(three_threads, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_ENTRIES", 1 << 13)
 
     def refuse(share):

@@ -7,7 +7,7 @@ CASES = [(12, 3, False), (13, 3, False), (50, 3, False), (12, 2, False), (12, 4,
 
 
 @pytest.mark.parametrize(("n", "dim", "half_space"), CASES)
-def test_a_turn_takes_the_whole_to_itself(n, dim, half_space):
+def test_a_rotation_maps_the_whole_to_itself(n, dim, half_space):
     found = rotation_symmetries(n, dim, half_space)
     assert found
     for symmetry in found:
@@ -21,7 +21,7 @@ def test_a_turn_takes_the_whole_to_itself(n, dim, half_space):
         assert (torch.cdist(whole @ turn.T, whole, compute_mode="donot_use_mm_for_euclid_dist").amin(2) < 1e-12).all()
         cos = whole @ whole.mT
         cos = (cos.abs() if half_space else cos) - torch.eye(n, dtype=whole.dtype)
-        assert cos.max() < 1 - 1e-9  # no two of them are one point, or one line
+        assert cos.max() < 1 - 1e-9  # all points, or lines, are different
 
 
 def test_no_symmetry():
@@ -32,7 +32,7 @@ def test_no_symmetry():
     assert rotation_symmetries(7, 2, False) == []
 
 
-def test_itself_is_a_view_of_the_first_columns():
+def test_self_entries_are_a_view_of_the_first_columns():
     entries = torch.zeros(1, 1, 2, 5)
     self_entries(entries).fill_(1)
     assert entries[0, 0].tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]]

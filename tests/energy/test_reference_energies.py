@@ -26,7 +26,7 @@ def test_the_mean_of_s_2_is_known(dim: int):
     assert random_energy(10, dim, Riesz(2)).mean == pytest.approx((dim - 2) / (2 * (dim - 3)), rel=1e-9)
 
 
-def test_where_close_pairs_carry_the_variance_it_is_infinite():
+def test_the_deviation_is_infinite_if_close_pairs_dominate_the_variance():
     assert random_energy(10, 5, Riesz(2)).std == math.inf
     assert math.isfinite(random_energy(10, 6, Riesz(2)).std)
 

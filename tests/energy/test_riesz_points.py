@@ -6,7 +6,7 @@ from hypersphere.energy.kernels import Riesz
 from hypersphere.energy.point_symmetry import draw_orbits, rotation_symmetries
 from hypersphere.energy.riesz_points import find_riesz_points, orbit_objective, point_objective
 
-pytestmark = pytest.mark.untyped  # the checks take longer than the arithmetic
+pytestmark = pytest.mark.untyped  # type checks take longer than the computations
 
 
 @pytest.mark.parametrize(("n", "dim", "half_space"), [(12, 3, False), (13, 3, False), (10, 3, True), (12, 4, False)])
@@ -47,14 +47,14 @@ def test_symmetric_starts_do_no_harm_to_few_points():
         ([[1.0] * 7, [2.0], [1.0]], False),  # two kinds of starts
         ([[1.0] * 9, [1.0, 2.0], [2.0]], False),  # two kinds of starts
         ([[1.0] * 5, [1.0], [1.0]], False),  # seven starts
-        ([[1.0] * 6, [1.0], [1.0, 0.9999]], False),  # one of them found less
+        ([[1.0] * 6, [1.0], [1.0, 0.9999]], False),  # one start is worse
     ],
 )
 def test_a_search_ends_when_starts_of_several_kinds_agree(energies, agreed):
     assert riesz_points._agree([torch.tensor(values, dtype=torch.double) for values in energies]) is agreed
 
 
-def test_agreement_spares_the_hops(monkeypatch):
+def test_agreement_of_starts_skips_the_hops(monkeypatch):
     monkeypatch.setattr(riesz_points, "hop_basins", None)  # called only if the starts do not agree
     options = {"starts": 24, "hops": 1, "tolerance": 1e-9, "steps": 500, "seed": 0}
     assert find_riesz_points(12, 3, Riesz(1), False, **options)[1].item() == pytest.approx(49.165253058, abs=1e-8)

@@ -25,7 +25,7 @@ def regularizer(kind, head, options):
 
 
 def values(group, kind, head, options, labels, sharded):
-    """The terms, and the gradient of the head's rows gathered, when each process has its own labels."""
+    """Return the terms and the gathered gradient of the head's rows, where each process has different labels."""
     head = copy.deepcopy(head)
     found = regularizer(kind, head, options)
     if sharded:
@@ -71,8 +71,8 @@ def test_shards_have_the_energy_of_the_whole(case, processes, pool):
 
 
 @pytest.mark.parametrize("labels", [[0, 1], None])
-def test_a_process_without_classes_takes_part(labels, pool):
-    """Of 4 classes on three processes the last has none."""
+def test_a_process_without_classes_participates(labels, pool):
+    """With 4 classes on three processes the last process has none."""
     head = SphereFace(5, 4, dtype=torch.float64)
     given = None if labels is None else [torch.tensor(labels)] * 3
     whole = values(None, MHE, head, {}, given, False)
@@ -85,7 +85,7 @@ def twice(group, head, kernel, rows, counts, vector):
     head = copy.deepcopy(head).shard(group)
     energy = sharded_energy(head.weight, rows, counts, kernel)
     (first,) = torch.autograd.grad(energy, head.weight, create_graph=True)
-    # What each process has of the product is its share: Σ over processes of ⟨g_r, v_r⟩.
+    # Each process has a part of the product: Σ over processes of ⟨g_r, v_r⟩.
     mine = vector[get_first_row(head.weight) :][: len(first.to_local())]
     (second,) = torch.autograd.grad(sum_shares((first.to_local() * mine).sum(), group), head.weight)
     return second.full_tensor()
@@ -120,7 +120,7 @@ def test_a_bad_label_is_raised_on_every_process_and_logs_see_all_classes(pool):
 
 
 def traffic(group, head, labels):
-    """How many numbers travel for the energy, forward and backward."""
+    """Return the sizes of all messages for the energy, forward and backward."""
     head = copy.deepcopy(head).shard(group)
     energy, sizes, real = MHE(nn.Linear(7, 64), classifier=head), [], dist.all_reduce
 
@@ -136,7 +136,7 @@ def traffic(group, head, labels):
     return sorted(sizes)
 
 
-def test_only_the_rows_of_the_batchs_classes_travel(pool):
+def test_only_the_rows_of_the_batchs_classes_are_communicated(pool):
     labels = torch.tensor([3, 999, 3, 500])
     for sizes in pool.run(traffic, ArcFace(64, 1000), labels, processes=2):
         assert sizes == [1, 2, 3 * 64, 3 * 64]  # the sum, the batches' lengths, three rows there and back

@@ -7,7 +7,7 @@ from hypersphere.energy import hyperspherical_energy, minimize_energy, refine_, 
 from hypersphere.energy.solver import smallest_angle
 
 
-@pytest.mark.untyped  # the checks take longer than the arithmetic
+@pytest.mark.untyped  # type checks take longer than the computations
 @pytest.mark.parametrize(
     ("n", "published"),
     [

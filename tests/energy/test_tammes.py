@@ -5,7 +5,7 @@ import torch
 
 from hypersphere.energy.tammes import find_tammes_points
 
-pytestmark = pytest.mark.untyped  # the checks take longer than the arithmetic
+pytestmark = pytest.mark.untyped  # type checks take longer than the computations
 
 # Sloane's tables of spherical codes, to their seven digits.
 SLOANE = {6: 90.0, 8: 74.8584922, 9: 70.5287794, 15: 53.6578501, 21: 45.6132231, 28: 39.3551436, 33: 36.254553}
@@ -22,12 +22,12 @@ def test_the_contacts_of_the_best_are_exact(n):
     assert degrees(points) == pytest.approx(SLOANE[n], abs=6e-8)
     cos = (points @ points.T).masked_select(torch.ones(n, n).triu(1).bool())
     touching = cos > cos.max() - 1e-6
-    assert touching.sum() >= n  # and they touch to rounding, not to a tolerance
+    assert touching.sum() >= n  # the contacts are exact up to rounding
     assert cos.max() - cos[touching].min() < 1e-13
 
 
 def test_five_points_have_many_best_arrangements():
-    """All have a right angle; which of their pairs touch is not determined."""
+    """The best angle is a right angle; the contacts are not determined."""
     assert degrees(find_tammes_points(5, 3, False, starts=32, hops=0)) == pytest.approx(90, abs=1e-10)
 
 
@@ -64,7 +64,7 @@ def test_sizes_whose_best_is_rare_are_found_with_any_seed(n, best, seed):
 
 
 @pytest.mark.parametrize(("n", "dim", "half_space"), [(7, 2, False), (3, 2, True), (5, 4, False)])
-def test_where_few_or_no_symmetries_are_possible(n, dim, half_space):
+def test_few_points_have_few_symmetries(n, dim, half_space):
     points = find_tammes_points(n, dim, half_space, starts=1, hops=0)
     cos = points @ points.T - 2 * torch.eye(n, dtype=points.dtype)
     best = {(7, 2): math.cos(2 * math.pi / 7), (3, 2): 0.5, (5, 4): -0.25}[n, dim]

@@ -1,4 +1,4 @@
-"""Energies of networks that others build: torch's own encoder, GPT-2 and BERT made from a config, nothing downloaded."""
+"""Energies of torch's encoder and of GPT-2 and BERT, built from a config without downloads."""
 
 import copy
 

@@ -18,7 +18,7 @@ from hypersphere.geometry import normalize, uniform
 
 
 class ObjectiveContract:
-    """A function of directions that is smaller for a better spread."""
+    """A measure of directions that is smaller for more uniform directions."""
 
     def objective(self, weight):
         raise AssertionError("the contract's class must give the objective")

@@ -1,4 +1,4 @@
-"""Kernels that know the dimension: against scipy's Gegenbauer polynomials, quadrature, finite differences and random points."""
+"""Kernels that depend on the dimension, compared with scipy's Gegenbauer polynomials, quadrature, finite differences and random points."""
 
 import math
 
@@ -44,7 +44,7 @@ def over_the_sphere(function, dim):
 
 
 def brute_force(kind, t, dim, cos):
-    """The same kernels by scipy, term after term with exact binomials."""
+    """Return the kernels by scipy, term by term with exact binomials."""
     if kind is MMD:
         gaussian = lambda c: math.exp(-t * (2 - 2 * c))
         return gaussian(cos) - over_the_sphere(gaussian, dim)

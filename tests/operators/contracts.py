@@ -1,4 +1,4 @@
-"""What every operator must be, for each magnitude × angle × layer, against a reference that shares no code with it."""
+"""The contract of operators for each magnitude × angle × layer, compared with an independent reference."""
 
 import copy
 import itertools
@@ -79,13 +79,13 @@ def geometries(draw):
     stride = (1, 1) if padding == "same" else draw(pair(1, 3))
     size = draw(pair(6, 8))
     shape = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "padding_mode": mode}
-    # Four channels a group at the least: with one input a patch is ± its filter, where arccos has no digits to compare.
+    # At least four channels per group: a patch of one number is parallel to its filter, where arccos is inaccurate.
     return (4 * groups, 2 * groups, kernel), shape, size, draw(st.booleans())
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch says so of its own convolutions
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch warns about its convolutions too
 class FormulaContract:
-    """Values and gradients; a weighting or a user's own function inherits this and gives its formula."""
+    """Values and gradients; subclasses define the formula of a weighting or of a user's function."""
 
     magnitude = None
 
@@ -106,7 +106,7 @@ class FormulaContract:
         rounded = reference(layer, x.float(), self.formula, ANGLES[angle][1])
         assert np.abs(single - rounded).max() <= 1e-4 * np.abs(rounded).max()
 
-    # Each member's class inherits this test; every one runs it on its own.
+    # Every magnitude's class inherits this test and runs it separately.
     @settings(max_examples=12, suppress_health_check=[HealthCheck.differing_executors])
     @given(geometry=geometries(), angle=st.sampled_from(list(ANGLES)))
     def test_sees_exactly_the_patch_of_any_geometry(self, geometry, angle):
@@ -127,7 +127,7 @@ class FormulaContract:
         assert torch.autograd.gradcheck(*self.as_function(kind, angle), fast_mode=True)
 
     def as_function(self, kind, angle):
-        """The layer as a function of its input and parameters, and a place to differentiate it at."""
+        """Return the layer as a function of its input and parameters, and arguments at which to differentiate it."""
         layer, x = self.layer(kind, angle)
         names = [name for name, _ in layer.named_parameters()]
         call = lambda x, *p: torch.func.functional_call(layer, dict(zip(names, p, strict=True)), (x,))
@@ -168,7 +168,7 @@ class FormulaContract:
 
 
 class MagnitudeContract(FormulaContract):
-    """Everything a new magnitude must do; its class gives the formula."""
+    """The contract of a magnitude; subclasses define its formula."""
 
     @pytest.mark.parametrize("angle", ["cosine", "linear"])
     def test_second_derivative(self, angle):

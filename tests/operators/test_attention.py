@@ -23,7 +23,7 @@ PLAIN = magnitudes.InnerProduct()
 
 
 def brute_force(layer, query, key, value, scale, excluded=None):
-    """Cosine attention by loops in float64: batch first, plain projections; ``excluded[b][i][j]`` is left out."""
+    """Cosine attention by loops in float64: batch first, plain projections; ``excluded[b][i][j]`` excludes a pair."""
     e, h = layer.embed_dim, layer.num_heads
     if layer.in_proj_weight is not None:
         wq, wk, wv = layer.in_proj_weight.double().split(e)
@@ -102,7 +102,7 @@ def like_plain(**options):
 @pytest.mark.parametrize("options", [{}, {"add_bias_kv": True}, {"add_zero_attn": True}])
 @pytest.mark.parametrize("kind", ["bool", "float", "per head", "none"])
 def test_masks_and_appended_keys_are_torch_s(options, kind):
-    """Where all keys are alike, scores do not matter: only masks and appended keys do, and both layers agree."""
+    """With equal keys only masks and appended keys matter, not scores, so both layers agree."""
     plain, converted = like_plain(**options)
     for layer in (plain, converted):
         layer.in_proj_weight[:8] = 0  # queries and keys are zero
@@ -192,7 +192,7 @@ def test_refuses():
 
 
 class TestConversion:
-    def test_there_and_back(self):
+    def test_a_round_trip(self):
         layer, x = nn.MultiheadAttention(8, 2).eval(), torch.randn(5, 3, 8)
         before, state = layer(x, x, x)[0], copy.deepcopy(layer.state_dict())
         kinds = type(layer), type(layer.out_proj)

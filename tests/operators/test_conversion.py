@@ -27,7 +27,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The shape and the names of torch.hub's."""
+    """A network with the shapes and names of torch.hub's."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ def test_selection(net, layers, converted):
     assert set(report.skipped.values()) <= {"not named in only"}
 
 
-def test_what_is_new_is_named_and_each_layers_own(net):
+def test_new_parameters_are_reported_and_separate_for_each_layer(net):
     report = get_change_report(
         convert(
             net,
@@ -130,7 +130,7 @@ def test_the_report_is_a_table(net):
 
 
 class Conv1D(nn.Module):
-    """As transformers' for GPT-2: neurons are columns."""
+    """The layer of GPT-2 in transformers, whose neurons are columns."""
 
     def __init__(self, nf, nx):
         super().__init__()
@@ -233,7 +233,7 @@ def test_parametrized_layers_are_left_and_said_so():
     assert list(get_change_report(restore(net)).changed) == ["1"]
 
 
-def test_what_cannot_be_is_an_error_and_changes_nothing():
+def test_an_impossible_conversion_is_an_error_and_changes_nothing():
     with pytest.raises(ValueError, match=r"no layer of Sequential was converted"):
         convert(nn.Sequential(nn.ReLU()))
     net = nn.Sequential(nn.Linear(3, 4))

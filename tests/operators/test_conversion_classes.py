@@ -19,7 +19,7 @@ class Louder(nn.Linear):
 
 
 class OwnLinear(nn.Module):
-    """F.linear in a class of its own."""
+    """A class that computes F.linear but does not inherit from nn.Linear."""
 
     def __init__(self):
         super().__init__()
@@ -70,7 +70,7 @@ def test_a_class_that_computes_the_same_becomes_an_operator_of_its_own_kind(make
     assert torch.equal(module(x), before)
 
 
-def test_why_not():
+def test_reasons_against_a_conversion():
     parametrized = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))
     assert "convert first, then parametrize" in explain_obstacle(parametrized, "")
     assert "run the network once first" in explain_obstacle(nn.LazyLinear(3), "")

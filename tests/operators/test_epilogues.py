@@ -97,7 +97,7 @@ def test_compiled_half_precision_is_summed_in_float32():
     assert (grads[0] - grads[1]).abs().max() <= 0.05 * grads[1].abs().max()
 
 
-def test_what_it_does_not_know_is_left_to_autograd():
+def test_unsupported_arguments_are_left_to_autograd():
     product, over, h, bias = inputs()
     learned = angular.Sigmoid(0.4, learnable="layer").double()
     for g in (learned, angular.Cosine(), angular.as_angular(torch.sin)):

@@ -57,7 +57,7 @@ def test_short_patches_have_the_slopes_of_autograd(magnitude, length):
     plain = torch.autograd.grad((product * magnitude.gain_within(norms, radii)).sum(), (product, norms, radii))
     for a, b in zip(found, plain, strict=True):
         assert torch.isfinite(a).all()
-        # What is left of ‖x‖·∂f/∂‖x‖ there is rounding of f, over ‖x‖.
+        # There ‖x‖·∂f/∂‖x‖ is the rounding error of f, which is divided by ‖x‖.
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-5 if length == 0 or a is not found[1] else 1e-6 / length)
 
 
@@ -70,7 +70,7 @@ def test_digits_of_the_tanh_by_its_exponential():
     assert np.abs(out.numpy() / expected - 1).max() <= 5 * 2**-23
 
 
-def test_what_it_does_not_know_is_left_to_autograd():
+def test_unsupported_arguments_are_left_to_autograd():
     product, norms, radii, bias = inputs()
     for wrong in (product.float(), product[:0], product[0]):
         assert apply_radius_epilogue(wrong, norms, radii, bias, MEMBERS[0]) is None

@@ -93,7 +93,7 @@ def test_distributed_training_keeps_the_processes_equal():
     assert all(torch.equal(first[name], second[name]) for name in trained)
 
 
-def test_an_angle_that_is_something_at_ninety_degrees_is_nothing_at_a_zero_patch():
+def test_an_angular_function_that_is_not_zero_at_ninety_degrees_gives_zero_at_a_zero_patch():
     layer = Linear(3, 2, bias=False, angular=lambda c: 1 + c)
     x = torch.zeros(2, 3, requires_grad=True)
     out = layer(x)
@@ -136,7 +136,7 @@ def test_a_learned_k_per_filter_is_the_layers_own():
 @pytest.mark.parametrize("g", ANGLES)
 @pytest.mark.untyped
 def test_inference_agrees_with_training(g, dtype):
-    """Without a gradient a layer takes a shorter path; zero and very short rows take the bounded one."""
+    """Without gradients a layer computes fewer operations, except for zero and very short rows."""
     tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 0.0}[dtype]
     for magnitude in EVERY.values():
         layer = Linear(6, 40, magnitude=magnitude, angular=ANGLES[g][0]).to(dtype)

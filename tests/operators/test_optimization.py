@@ -116,7 +116,7 @@ def test_weighted_gradients_of_accumulated_batches_add_up(net):
     assert torch.allclose(layer.weight.grad, whole, atol=1e-6)
 
 
-def test_a_shared_weight_is_weighted_once():
+def test_the_gradient_of_a_shared_weight_is_weighted_once():
     a, b = SphereLinear(4, 4, bias=False), SphereLinear(4, 4, bias=False)
     b.weight = a.weight
     assert len(weighted_gradients(nn.Sequential(a, b)).handles) == 1

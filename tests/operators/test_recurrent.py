@@ -61,7 +61,7 @@ def test_the_length_of_the_input_does_not_matter_and_gradients_are_finite(kind):
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_what_learns_is_each_weights_own(kind):
+def test_each_weight_has_separate_learned_parameters(kind):
     cell = getattr(operators, kind)(
         4, 6, magnitude=magnitudes.Ball(learnable_radius=True), angular=angular.Sigmoid(learnable="layer")
     )

@@ -1,4 +1,4 @@
-"""What chapter 3 proves of the operator, shown on numbers."""
+"""Theorems of chapter 3 about the operator, checked numerically."""
 
 import itertools
 
@@ -12,7 +12,7 @@ N, M, K = 6, 5, 3
 
 
 def hessian(magnitude, u, v, target):
-    """∇² of ½‖F − f(U, V)‖² in all entries of U and V, f being the operator between rows."""
+    """Return the Hessian of ½‖F − f(U, V)‖² in all entries of U and V, where f is the operator between rows."""
 
     def loss(flat):
         u, v = flat[: N * K].reshape(N, K), flat[N * K :].reshape(M, K)
@@ -26,7 +26,7 @@ def spectrum(matrix):
 
 
 def condition(matrix):
-    """λ_max over the least eigenvalue that is not 0."""
+    """Return λ_max divided by the least eigenvalue that is not 0."""
     values = spectrum(matrix)
     return values[-1] / values[values > 1e-9 * values[-1]][0]
 
@@ -42,7 +42,7 @@ def test_lemma_1_the_inner_product_is_conditioned_worse_by_the_square(factors):
     u, v = factors
     kappas = [condition(hessian(magnitudes.InnerProduct(), c * u, v / c, u @ v.T)) for c in (1, 2, 4, 8)]
     growth = torch.tensor([(b / a).item() for a, b in itertools.pairwise(kappas)])
-    assert (growth >= 4).all()  # c² for each doubling at the least
+    assert (growth >= 4).all()  # at least c² for each doubling
 
 
 def test_the_hessian_of_the_inner_product_has_the_blocks_of_b_1(factors):
@@ -89,7 +89,7 @@ def test_the_sigmoid_becomes_linear_as_k_grows():
     assert gaps[2] < 1e-3
 
 
-def test_relu_after_the_plain_operator_is_an_angle_of_its_own():
+def test_relu_after_the_plain_operator_is_an_angular_function():
     """4.5: max(0, ‖w‖‖x‖cos θ) is the decoupled operator with g = max(0, cos θ)."""
     layer, x = Linear(6, 4, bias=False, magnitude=magnitudes.InnerProduct(), angular=torch.relu), torch.randn(5, 6)
     assert torch.allclose(layer(x), torch.relu(x @ layer.weight.T), atol=1e-5)

@@ -15,7 +15,7 @@ def test_tiles_are_the_whole_once(n, tile, monkeypatch):
     assert max(part.numel() for part in parts) <= max(tile * torch.get_num_threads(), 3)
 
 
-def test_nothing_and_another_device():
+def test_an_empty_tensor_and_another_device():
     assert list(tiling.iterate_tiles(torch.empty(0, 3))) == []
     assert list(tiling.iterate_tiles(torch.empty(4, 10**7, device="meta"))) == [slice(0, 4)]
 
@@ -49,18 +49,18 @@ class _Twice(torch.autograd.Function):
 
 
 @pytest.mark.parametrize(("ours", "retain", "given"), [(True, False, True), (True, True, False), (False, False, False)])
-def test_what_was_kept_is_overwritten_only_where_it_is_ours_and_not_used_again(ours, retain, given):
+def test_a_saved_tensor_is_overwritten_only_if_owned_and_not_used_again(ours, retain, given):
     y = _Twice.apply(torch.ones(3, requires_grad=True), ours)
     node = y.grad_fn
     y.sum().backward(retain_graph=retain)
     assert node.kept_was_given is given
 
 
-def test_room_of_another_dtype_is_fresh():
+def test_memory_of_another_dtype_is_allocated():
     assert allocate_gradient(torch.ones(3), owned=False, dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
-def test_gradients_with_a_graph_skip_what_is_not_wanted():
+def test_gradients_with_a_graph_are_computed_only_if_needed():
     x, y = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     first, nothing, second = differentiate(
         lambda a, b, c: a.square() * c, (x, None, y), torch.ones(3), (True, False, True)

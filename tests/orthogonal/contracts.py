@@ -1,4 +1,4 @@
-"""What every method must be, for every kind of layer; a new one inherits this and adds only what is its own."""
+"""The contracts of methods of orthogonal training, for every kind of layer."""
 
 import copy
 import io
@@ -26,7 +26,7 @@ one_of_each = pytest.mark.parametrize("kind", ["linear wide", "conv2d grouped"])
 
 
 def build(kind):
-    """A layer with Gaussian neurons and an input for it, always the same."""
+    """Return a layer with Gaussian neurons and an input for it, from a fixed seed."""
     make, shape = LAYERS[kind]
     torch.manual_seed(3)
     layer = make()
@@ -41,7 +41,7 @@ def energy(weight):
 
 
 class MethodContract:
-    """A way to learn R, for every kind of layer."""
+    """A method of learning R, for every kind of layer."""
 
     method = "cayley"
 
@@ -147,7 +147,7 @@ class MethodContract:
 
     @one_of_each
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-    def test_other_precisions(self, kind, dtype):
+    def test_other_dtypes(self, kind, dtype):
         layer, x = build(kind)
         layer, x = layer.to(dtype), x.to(dtype)
         overparameterize(layer, self.method, start="identity")
@@ -190,7 +190,7 @@ class MethodContract:
 
 
 class OrthogonalContract(MethodContract):
-    """A way that keeps R orthogonal: the energy of the neurons cannot change."""
+    """A method that keeps R orthogonal, so the energy of the neurons cannot change."""
 
     error = 1e-5
 
@@ -223,7 +223,7 @@ class OrthogonalContract(MethodContract):
             merge(layer)
         assert (neurons(layer) @ neurons(layer).mT - gram).abs().max() <= 1e-4 * gram.abs().max()
 
-    def test_one_brutal_step_of_weight_decay_does_not_destroy_r(self):
+    def test_a_step_with_large_weight_decay_keeps_r_orthogonal(self):
         layer, x = build("linear wide")
         overparameterize(layer, self.method)
         optimizer = torch.optim.AdamW(

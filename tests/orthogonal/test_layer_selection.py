@@ -41,7 +41,7 @@ def test_a_head_is_known_for_what_it_is():
     assert found.skipped == {"2": "the classifier, which is trained as usual"}
 
 
-def test_the_callers_reasons():
+def test_reasons_of_the_report():
     model = nn.Sequential(nn.Linear(4, 4), nn.Conv2d(4, 4, 3), nn.Linear(4, 2))
     found = plan_overparameterize(model, only=[nn.Linear], skip=["0"], classifier=False)
     assert found.skipped == {"0": "named in skip", "1": "not named in only"}

@@ -22,7 +22,7 @@ def test_hidden_layers_have_weights_of_low_rank():
     assert net(torch.randn(2, 3, 4, 4)).shape == (2, 5)
 
 
-def test_the_energy_of_the_factors_trains_them():
+def test_minimizing_the_energy_of_the_factors():
     net = factorize(network(), rank=4)
     before = LowRankEnergy(net)().item()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)

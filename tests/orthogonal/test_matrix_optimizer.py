@@ -1,4 +1,4 @@
-"""What Muon and Pion share; each inherits the contract in its own file."""
+"""The contract of matrix optimizers, which the tests of Muon and Pion inherit."""
 
 import copy
 
@@ -11,7 +11,7 @@ from hypersphere.orthogonal.matrix_optimizer import MatrixOptimizer, as_matrices
 
 
 class MatrixOptimizerContract:
-    """An optimizer of matrices by a function of its parameters."""
+    """A matrix optimizer, created by a function of its parameters."""
 
     @staticmethod
     def make(params, **options):
@@ -70,7 +70,7 @@ class MatrixOptimizerContract:
             self.make([p], lr=0.1).step()
         assert torch.equal(conv.flatten(1), linear)
 
-    def test_parts_are_matrices_of_their_own(self):
+    def test_parts_are_separate_matrices(self):
         fused = nn.Parameter(torch.randn(9, 4))
         fused.grad = torch.randn_like(fused)
         apart = [nn.Parameter(p.clone()) for p in fused.detach().chunk(3)]
@@ -117,7 +117,7 @@ class MatrixOptimizerContract:
             self.make([{"params": [nn.Parameter(torch.zeros(3, 2))], "parts": 2}])
 
 
-def test_there_and_back():
+def test_a_round_trip():
     for shape, group in {
         (6, 2, 3): {"parts": 2, "transposed": False},
         (4, 6): {"parts": 3, "transposed": True},

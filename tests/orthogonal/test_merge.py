@@ -37,7 +37,7 @@ def test_a_frozen_weight_is_frozen_again():
     assert layer.bias.requires_grad
 
 
-def test_the_task_in_use_stays():
+def test_the_active_task_is_merged():
     layer, x = build("conv2d")
     overparameterize(layer)
     y = layer(x)
@@ -122,7 +122,7 @@ def test_only_and_skip_choose_what_is_merged():
     y = net(x)
     merge(net, skip="1")
     assert [nn.utils.parametrize.is_parametrized(layer) for layer in net] == [False, True, False]
-    assert not net[0].weight.requires_grad  # the fine-tuning of the other layer goes on
+    assert not net[0].weight.requires_grad  # the other layer is still being fine-tuned
     assert torch.allclose(net(x), y, atol=1e-6)
     assert get_change_report(net).skipped == {"1": "named in skip"}
     merge(net)

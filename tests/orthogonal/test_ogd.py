@@ -126,7 +126,7 @@ def test_reprojection_comes_back_to_the_nearest_orthogonal_matrix():
 
 
 @pytest.mark.parametrize("lr", [0.1, 0.2, 1.0, 10.0])
-def test_a_steep_quadratic_does_not_blow_up(lr):
+def test_a_steep_quadratic_converges(lr):
     """The fixed point of 7.6 exists for λ‖W‖ < 2 only, so the step is bounded by 1/‖W‖."""
     target = gram_schmidt(torch.randn(8, 8, dtype=torch.float64))
     u = nn.Parameter(torch.eye(8, dtype=torch.float64))

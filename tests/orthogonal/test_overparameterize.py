@@ -57,7 +57,7 @@ class TestWhichLayers:
         assert list(require_overparameterized(overparameterize(net(), only=[nn.Conv2d]))) == ["0", "2"]
         assert list(require_overparameterized(overparameterize(net(), only=["0"]))) == ["0"]
 
-    def test_what_it_does_not_know_is_warned_of_unless_named_in_skip(self):
+    def test_unsupported_layers_cause_a_warning_unless_named_in_skip(self):
         make = lambda: nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 2))
         with pytest.warns(UserWarning, match="0.self_attn.in_proj_weight: a MultiheadAttention is not among"):
             overparameterize(make())
@@ -126,13 +126,13 @@ class TestStart:
         assert not torch.allclose(layer.parametrizations.weight[0].rotation.matrix(), torch.eye(40), atol=0.5)
 
     @pytest.mark.untyped
-    def test_refuses_another_word(self):
+    def test_refuses_another_option(self):
         with pytest.raises(ValueError, match="start must be one of usual, normal, identity, got 'random'"):
             overparameterize(nn.Linear(3, 3), start="random")
 
 
 class TestNeurons:
-    def test_the_present_weight_is_kept(self):
+    def test_the_current_weight_is_kept(self):
         model, same = net(), net()
         overparameterize(model, "gram_schmidt")
         assert all(torch.equal(v, same.get_submodule(name).weight) for name, v in originals(model).items())
@@ -156,7 +156,7 @@ class TestNeurons:
         overparameterize(layer, normalize=True)
         assert torch.allclose(neurons(layer), directions, atol=1e-6)
 
-    def test_a_refinement_of_ones_own_sees_rows_and_works_in_place(self):
+    def test_a_custom_refinement_changes_rows_in_place(self):
         seen = []
 
         def refine(rows):

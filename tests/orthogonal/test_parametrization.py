@@ -27,7 +27,7 @@ def test_blocks_are_a_block_diagonal_r_along_the_channels(blocks, share):
     parts = [cayley(raw)] * blocks if raw.ndim == 2 else list(cayley(raw))
     r = torch.block_diag(*parts)
     assert torch.allclose(layer.weight.flatten(1), v.flatten(1) @ r.T, atol=1e-5)
-    for channel in range(4):  # a channel is moved by the block it belongs to, and by no other
+    for channel in range(4):  # a channel is changed only by its own block
         alone = torch.zeros_like(v)
         alone[:, channel] = v[:, channel]
         moved = layer.parametrizations.weight[0](alone).reshape(5, 4, 3)
@@ -112,7 +112,7 @@ def test_both_kinds_are_found_by_name():
         require_rotated(net)
 
 
-def test_a_kind_must_say_what_acts():
+def test_a_subclass_must_define_the_effective_weight():
     with pytest.raises(TypeError, match="abstract"):
         RotatedWeight()
 

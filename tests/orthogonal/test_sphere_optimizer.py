@@ -72,7 +72,7 @@ def test_one_step_is_the_formula():
 
 @pytest.mark.parametrize("lr", [1e-3, 1e-1])
 def test_the_rate_is_an_angle_whatever_the_size_of_weight_and_gradient(lr):
-    """A direction at right angles to the weight turns it by arctan η."""
+    """A step perpendicular to the weight rotates it by arctan η."""
     for size in (1e-3, 1.0, 1e3):
         w = torch.tensor([[size, 0.0], [0.0, 0.0]], dtype=torch.float64)
         p = nn.Parameter(w.clone())
@@ -116,7 +116,7 @@ def test_schedules_and_further_groups_reach_the_inner_optimizer():
     bias = layer.bias.detach().clone()
     (layer(torch.ones(1, 4)).sum() + more(torch.ones(1, 4)).sum()).backward()
     optimizer.step()
-    assert torch.allclose(layer.bias, bias - 0.05)  # a bias has no sphere
+    assert torch.allclose(layer.bias, bias - 0.05)  # a bias is not kept on a sphere
 
 
 def test_a_given_radius_holds_from_the_start():

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint, one at a time: state_dicts, safetensors files, and folders of shards. Nothing in them runs."""
+"""Reading of checkpoints tensor by tensor: state_dicts, safetensors files and folders of shards. No code in them is run."""
 
 import json
 import pathlib
@@ -12,16 +12,15 @@ from torch import Tensor
 
 from ..files import read_tensor
 
-DEPTH = 32  # of nested dictionaries in a pickled checkpoint
+MAX_DEPTH = 32  # depth of nested dictionaries in a pickled checkpoint
 
 
 class Checkpoint:
-    """Names and tensors of a checkpoint, and what its folder's ``config.json`` says.
+    """The names and tensors of a checkpoint, and the ``config.json`` of its folder.
 
     ``path`` is a ``.safetensors`` file, a state_dict that torch can load without running code, or a folder with
-    ``*.safetensors`` shards (as ``transformers`` writes them) or one ``pytorch_model.bin``. Shards are opened one after
-    the other and tensors read one by one, so that memory is bounded by the largest tensor; a pickled state_dict is
-    mapped into memory.
+    ``*.safetensors`` shards (as ``transformers`` writes them) or one ``pytorch_model.bin``. Tensors are read one at a time,
+    so the memory is that of the largest tensor. A pickled state_dict is mapped into memory.
 
     >>> Checkpoint("nowhere.pt")
     Traceback (most recent call last):
@@ -33,10 +32,10 @@ class Checkpoint:
         self.path = pathlib.Path(path)
         if not self.path.exists():
             raise ValueError(f"there is no file or folder {path}")
-        self.files = [self.path] if self.path.is_file() else _shards(self.path)
-        self.config = _config(self.path if self.path.is_dir() else self.path.parent) if self.path.is_dir() else {}
+        self.files = [self.path] if self.path.is_file() else _find_shards(self.path)
+        self.config = _read_config(self.path) if self.path.is_dir() else {}
         self._tensors: dict[str, Any] | None = None
-        self.where = self._index()
+        self.where = self._list_files()
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Yield names and tensors in the order of the files; other values of a pickled file are returned unchanged."""
@@ -47,7 +46,7 @@ class Checkpoint:
         return name in self.where
 
     def __getitem__(self, name: str) -> Any:
-        """Return one tensor, read when it is asked for."""
+        """Read and return one tensor."""
         if self._tensors is not None:
             return self._tensors[name]
         with _open_file(self.where[name]) as file:
@@ -59,8 +58,9 @@ class Checkpoint:
     def __len__(self) -> int:
         return len(self.where)
 
-    def _index(self) -> dict[str, pathlib.Path]:
-        found: dict[str, pathlib.Path] = {}
+    def _list_files(self) -> dict[str, pathlib.Path]:
+        """Return the file of each tensor."""
+        files: dict[str, pathlib.Path] = {}
         for path in self.files:
             if path.suffix == ".safetensors":
                 with _open_file(path) as file:
@@ -69,15 +69,15 @@ class Checkpoint:
                 self._tensors = {**(self._tensors or {}), **_read_pickle(path)}
                 names = list(self._tensors)
             for name in names:
-                if name in found and found[name] != path:
+                if name in files and files[name] != path:
                     raise ValueError(
-                        f"{name} stands in {found[name].name} and in {path.name}: one of them is another checkpoint's"
+                        f"{name} is in {files[name].name} and in {path.name}: one of them belongs to another checkpoint"
                     )
-                found[name] = path
-        return found
+                files[name] = path
+        return files
 
 
-def _shards(folder: pathlib.Path) -> list[pathlib.Path]:
+def _find_shards(folder: pathlib.Path) -> list[pathlib.Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
@@ -87,20 +87,20 @@ def _shards(folder: pathlib.Path) -> list[pathlib.Path]:
         files = [folder / pathlib.PurePosixPath(str(name)).name for name in names]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
-            raise ValueError(f"{folder} lacks {', '.join(missing)}, which its index names")
+            raise ValueError(f"{folder} has no {', '.join(missing)}, which its index lists")
         return files
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not files:
-        raise ValueError(f"{folder} holds no .safetensors file and no pytorch_model.bin")
+        raise ValueError(f"{folder} has no .safetensors file and no pytorch_model.bin")
     return files
 
 
-def _config(folder: pathlib.Path) -> dict[str, Any]:
+def _read_config(folder: pathlib.Path) -> dict[str, Any]:
     file = folder / "config.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except ValueError:
-        return {}  # it only adds names of parts
+        return {}  # the configuration is optional
     return content if isinstance(content, dict) else {}
 
 
@@ -113,36 +113,36 @@ def _open_file(path: pathlib.Path) -> Any:
 
 def _read_pickle(path: pathlib.Path) -> dict[str, Any]:
     try:
-        content = _load(path)
+        content = _load_pickle(path)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"{path} is damaged, or holds more than tensors and plain values, which is not read"
+            f"{path} is damaged, or holds more than tensors and plain values, which are not read"
         ) from error
     if not isinstance(content, Mapping):
-        raise ValueError(f"{path} holds a {type(content).__name__}, not a state_dict")
-    return dict(_flat("", content, 0))
+        raise ValueError(f"{path} must contain a state_dict, got a {type(content).__name__}")
+    return dict(_flatten("", content, 0))
 
 
-def _load(path: pathlib.Path) -> Any:
+def _load_pickle(path: pathlib.Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except RuntimeError:  # files of the older format cannot be mapped
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _flat(prefix: str, content: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > DEPTH:
-        raise ValueError(f"the checkpoint nests dictionaries more than {DEPTH} deep, or in a circle")
+def _flatten(prefix: str, content: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"the checkpoint nests dictionaries more than {MAX_DEPTH} deep, or in a cycle")
     for key, value in content.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from _flat(f"{name}.", value, depth + 1)
+            yield from _flatten(f"{name}.", value, depth + 1)
         else:
             yield name, value
 
 
 def as_dense(value: Any) -> tuple[Tensor | None, str]:
-    """Return a tensor as float32 or better, or None and the reason why it holds no neurons."""
+    """Return a tensor as float32 or better and "", or None and the reason why it has no neurons."""
     if not isinstance(value, Tensor):
         return None, "not a tensor"
     if value.ndim < 2:
@@ -152,7 +152,7 @@ def as_dense(value: Any) -> tuple[Tensor | None, str]:
     if value.is_meta:
         return None, "a tensor on the meta device has no values"
     if not value.is_floating_point():
-        return None, f"{value.dtype} is no floating-point type"
+        return None, f"{value.dtype} is not a floating-point type"
     if value.numel() * value.element_size() > 4 * value.untyped_storage().nbytes():
         return None, f"a tensor of {tuple(value.shape)} that repeats {value.untyped_storage().nbytes()} bytes"
     wide = torch.float64 if value.dtype == torch.float64 else torch.float32

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint are layers of neurons, and what they are: projections of attention, tables, filters."""
+"""The layers of neurons in a checkpoint, and their kinds: projections of attention, tables, filters."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _PROJECTIONS = {
 
 
 class Layer(NamedTuple):
-    """The neurons of one layer as rows, and what it is in words."""
+    """The name of a layer, its kind in words, and its neurons as rows."""
 
     name: str
     kind: str
@@ -36,19 +36,19 @@ class Layer(NamedTuple):
 def checkpoint_layers(
     state: Mapping[str, Any] | Checkpoint, only: str | None = None
 ) -> Iterator[Layer | tuple[str, str]]:
-    """Return the layers of a state_dict, one at a time, and ``(name, reason)`` for every matrix that is left out.
+    """Yield the layers of a state_dict one at a time, and ``(name, reason)`` for every matrix that is not a layer.
 
-    A fused projection of attention (``in_proj_weight``, ``qkv``, ``c_attn``) is three layers, query, key and value.
-    Weights of Conv1D in GPT-2, which are stored as (inputs, neurons), are turned. A table that the output shares is
-    named so. States of optimizers are no layers. ``only`` reads one tensor of the checkpoint.
+    A fused projection of attention (``in_proj_weight``, ``qkv``, ``c_attn``) gives three layers: query, key and value.
+    Weights of Conv1D in GPT-2 are stored as (inputs, neurons) and are transposed. The kind of a table says whether the
+    output uses the same weight. States of optimizers are not layers. ``only`` is the name of a single tensor to read.
 
-    >>> found = list(checkpoint_layers({"attn.in_proj_weight": torch.randn(12, 4), "fc.weight": torch.randn(3, 4)}))
-    >>> [(layer.name, layer.kind, len(layer.rows)) for layer in found[:2]]
+    >>> layers = list(checkpoint_layers({"attn.in_proj_weight": torch.randn(12, 4), "fc.weight": torch.randn(3, 4)}))
+    >>> [(layer.name, layer.kind, len(layer.rows)) for layer in layers[:2]]
     [('attn.in_proj_weight[query]', 'attention query', 4), ('attn.in_proj_weight[key]', 'attention key', 4)]
     """
     config = state.config if isinstance(state, Checkpoint) else {}
     names = list(state.where) if isinstance(state, Checkpoint) else list(state)
-    turned = config.get("model_type") in ("gpt2", "openai-gpt") or _looks_like_gpt2(names)
+    is_gpt2 = config.get("model_type") in ("gpt2", "openai-gpt") or _looks_like_gpt2(names)
     heads = next((config[key] for key in ("num_attention_heads", "n_head", "num_heads") if key in config), None)
     shared = _find_tied(state, names, config)
     for name in names if only is None else [only]:
@@ -61,7 +61,7 @@ def checkpoint_layers(
             yield name, "state of an optimizer"
             continue
         rows = value.flatten(1)
-        if turned and _TRANSPOSED.search(name):
+        if is_gpt2 and _TRANSPOSED.search(name):
             rows = rows.T
         if min(rows.shape) < 2:
             continue
@@ -71,11 +71,11 @@ def checkpoint_layers(
 def _name_layers(name: str, rows: Tensor, heads: int | None, shared: set[str]) -> Iterator[Layer]:
     if _FUSED.search(name) and len(rows) % 3 == 0 and len(rows) // 3 >= 2:
         for part, third in zip(("query", "key", "value"), rows.chunk(3), strict=True):
-            yield Layer(f"{name}[{part}]", _of_heads(part, heads), third)
+            yield Layer(f"{name}[{part}]", _describe_attention(part, heads), third)
         return
     for part, pattern in _PROJECTIONS.items():
         if pattern.search(name):
-            yield Layer(name, _of_heads(part, heads), rows)
+            yield Layer(name, _describe_attention(part, heads), rows)
             return
     if name in shared:
         kind = "table, tied to the output"
@@ -86,7 +86,7 @@ def _name_layers(name: str, rows: Tensor, heads: int | None, shared: set[str]) -
     yield Layer(name, kind, rows)
 
 
-def _of_heads(part: str, heads: int | None) -> str:
+def _describe_attention(part: str, heads: int | None) -> str:
     return f"attention {part}" + (f", {heads} heads" if heads else "")
 
 
@@ -95,12 +95,12 @@ def _looks_like_gpt2(names: list[str]) -> bool:
 
 
 def _find_tied(state: Mapping[str, Any] | Checkpoint, names: list[str], config: Mapping[str, Any]) -> set[str]:
-    """Find tables that are tied to the output, by the configuration or by shared memory."""
+    """Return the tables that are tied to the output, according to the configuration or to shared memory."""
     tables = [
         name for name in names if _TABLE.search(name) and "position" not in name and not name.endswith("wpe.weight")
     ]
     outputs = [name for name in names if _OUTPUT.search(name)]
     if isinstance(state, Checkpoint):
         return set(tables[:1]) if config.get("tie_word_embeddings") and not outputs else set()
-    place = {name: state[name].data_ptr() for name in (*tables, *outputs) if isinstance(state[name], Tensor)}
-    return {t for t in tables if any(place.get(t) == place.get(o) for o in outputs)}
+    address = {name: state[name].data_ptr() for name in (*tables, *outputs) if isinstance(state[name], Tensor)}
+    return {t for t in tables if any(address.get(t) == address.get(o) for o in outputs)}

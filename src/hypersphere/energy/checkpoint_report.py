@@ -16,26 +16,29 @@ from .kernels import Kernel, Riesz
 from .pair_measures import PairMeasures, measure_pairs
 from .reference_energies import random_energy
 
-DUPLICATE = 1e-3  # radians: nearer neurons count as duplicates
-NEAR = 0.1  # radians: nearer neurons count as near-duplicates
-DEAD = 1e-6  # share of the longest neuron's length; shorter neurons are dead and have no meaningful direction
-ROTATION = 1024  # dimensions up to which the best common rotation of a layer is computed
+DUPLICATE_RADIANS = 1e-3  # nearer neurons count as duplicates
+NEAR_RADIANS = 0.1  # nearer neurons count as near-duplicates
+DEAD_SHARE = (
+    1e-6  # neurons shorter than this share of the longest are dead, because their directions are rounding errors
+)
+MAX_ROTATED_DIMENSIONS = 1024  # up to here the best common rotation of a layer is computed
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: its energy (mean over ordered pairs), the same for random directions, its neighbors and its rank.
+    """The energy (mean over ordered pairs), nearest neighbors and rank of a layer, compared with random directions.
 
     Attributes:
-        name, kind: The tensor, and what it is where its name says so.
-        neurons, dim: Its shape, one neuron a row.
-        energy, random_mean, random_std: Of the layer, and of random directions (:func:`random_energy`).
+        name, kind: Name of the tensor, and its kind if the name tells it.
+        neurons, dim: Number and dimension of the neurons.
+        energy: Energy of the layer.
+        random_mean, random_std: Mean and standard deviation of the energy of random directions (:func:`random_energy`).
         separation: The smallest angle between two neurons, in radians.
         nearest: The nearest pairs (i, j, angle).
         near_duplicates: The share of neurons with a neighbor within 0.1 radians.
         effective_rank: exp of the entropy of the squared singular values, as a share of the largest possible rank.
-        dead: Neurons shorter than 10⁻⁶ of the longest, which are left out of everything else.
+        dead: Neurons shorter than 10⁻⁶ of the longest, which are excluded from all other measures.
         duplicates: Pairs nearer than 10⁻³ radians.
 
     >>> (layer,) = energy_report({"fc.weight": torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]])})
@@ -63,22 +66,22 @@ class LayerReport:
         return (self.energy - self.random_mean) / self.random_std if 0 < self.random_std < math.inf else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What happened to a layer between two checkpoints.
+    """The changes of a layer between two checkpoints.
 
     Attributes:
         name: The tensor.
-        angle, largest_angle: How far its neurons turned, mean and largest, in radians.
+        angle, largest_angle: Mean and largest angle between the old and the new neurons, in radians.
         length: The mean of ‖w'‖/‖w‖.
-        length_spread: Its standard deviation over the neurons.
-        rotated: The share of the squared change ‖W' − W‖² that one rotation of the whole layer explains, which leaves
-            the energy unchanged; None above 1,024 dimensions.
-        energy, near_duplicates, effective_rank: Of :class:`LayerReport`, after less before.
+        length_spread: The standard deviation of ‖w'‖/‖w‖ over the neurons.
+        rotated: The share of the squared change ‖W' − W‖² that a common rotation of all neurons explains. Such a rotation
+            does not change the energy. None above 1,024 dimensions.
+        energy, near_duplicates, effective_rank: Differences of the measures of :class:`LayerReport`, new minus old.
 
     >>> (change,) = energy_changes({"w": torch.eye(2)}, {"w": 3 * torch.eye(2)})
     >>> change.angle, change.length, change.energy
@@ -96,7 +99,7 @@ class LayerChange:
     effective_rank: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
@@ -109,10 +112,23 @@ def energy_report(
     left_out: dict[str, str] | None = None,
     progress: Progress | None = None,
 ) -> list[LayerReport]:
-    """Report each layer of a state_dict with at least two neurons of at least two dimensions.
+    """Measure each layer of a state_dict with at least two neurons of at least two dimensions.
 
-    ``left_out`` is filled with the names of matrices that are no layers, and why. ``progress`` is called with a layer's
-    name and the share of it that is done. A :class:`Checkpoint` is read one tensor at a time.
+    A :class:`Checkpoint` is read one tensor at a time.
+
+    Args:
+        state: The state_dict or checkpoint.
+        s: Power of the Riesz kernel.
+        half_space: Whether to measure the energy of ±ŵ_i.
+        pairs: Number of nearest pairs to report.
+        left_out: Dictionary that receives the names of matrices that are not layers, with the reason.
+        progress: Function that is called with the name of a layer and the share of it that is done.
+
+    Returns:
+        One report per layer.
+
+    Raises:
+        ValueError: If ``pairs`` < 1.
 
     >>> report = energy_report({"fc.weight": torch.eye(4), "fc.bias": torch.zeros(4)})
     >>> [(layer.name, layer.neurons, layer.dim, layer.energy) for layer in report]
@@ -121,7 +137,7 @@ def energy_report(
     if pairs < 1:
         raise ValueError(f"pairs must be an integer ≥ 1, got {pairs!r}")
     kernel = Riesz(s)
-    return [_report(layer, kernel, half_space, pairs, progress) for layer in _layers(state, left_out)]
+    return [_measure_layer(layer, kernel, half_space, pairs, progress) for layer in _iterate_layers(state, left_out)]
 
 
 def energy_changes(
@@ -132,24 +148,32 @@ def energy_changes(
     half_space: bool = False,
     progress: Progress | None = None,
 ) -> list[LayerChange]:
-    """Return what training did to the layers that two checkpoints share, by name and shape.
+    """Measure the changes of the layers that have the same name and shape in two checkpoints.
 
-    ``progress`` is called with a layer's name and the share of it that is done.
+    Args:
+        before: The old state_dict or checkpoint.
+        after: The new state_dict or checkpoint.
+        s: Power of the Riesz kernel.
+        half_space: Whether to measure the energy of ±ŵ_i.
+        progress: Function that is called with the name of a layer and the share of it that is done.
+
+    Returns:
+        The changes of each layer.
 
     >>> turned = {"w": torch.tensor([[0.0, 1.0], [-1.0, 0.0]])}
     >>> [(c.angle, c.rotated) for c in energy_changes({"w": torch.eye(2)}, turned)]
     [(1.5707963705062866, 1.0)]
     """
     kernel, changes = Riesz(s), []
-    for layer in _layers(after):
+    for layer in _iterate_layers(after):
         source = layer.name.partition("[")[0]
-        earlier = _layers(before, only=source) if source in before else ()
-        same = (old for old in earlier if old.name == layer.name and old.rows.shape == layer.rows.shape)
-        changes += [_change(old.rows, layer, kernel, half_space, progress) for old in same]
+        old_layers = _iterate_layers(before, only=source) if source in before else ()
+        same = (old for old in old_layers if old.name == layer.name and old.rows.shape == layer.rows.shape)
+        changes += [_measure_change(old.rows, layer, kernel, half_space, progress) for old in same]
     return changes
 
 
-def _layers(
+def _iterate_layers(
     state: Mapping[str, Any] | Checkpoint, left_out: dict[str, str] | None = None, only: str | None = None
 ) -> Iterator[Layer]:
     for found in checkpoint_layers(state, only):
@@ -160,7 +184,9 @@ def _layers(
 
 
 @torch.no_grad()
-def _report(layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress: Progress | None) -> LayerReport:
+def _measure_layer(
+    layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress: Progress | None
+) -> LayerReport:
     name, kind, rows = layer
     index, dead = find_live_neurons(rows)
     random = random_energy(len(rows), rows.shape[1], kernel, half_space)
@@ -168,11 +194,11 @@ def _report(layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress
     if len(index) >= 2:
         whole = rows if len(index) == len(rows) else rows[index]
         share = None if progress is None else (lambda done: progress(name, done))
-        found = measure_pairs(whole, kernel, half_space, pairs=pairs, duplicate=DUPLICATE, progress=share)
-        energy, near = found.energy, _near(found)
-        number = index.tolist()
-        nearest = [(number[i], number[j], theta) for i, j, theta in found.pairs]
-        duplicates = [(number[i], number[j]) for i, j in found.duplicates]
+        measured = measure_pairs(whole, kernel, half_space, pairs=pairs, duplicate=DUPLICATE_RADIANS, progress=share)
+        energy, near = measured.energy, _share_near(measured)
+        live = index.tolist()
+        nearest = [(live[i], live[j], theta) for i, j, theta in measured.pairs]
+        duplicates = [(live[i], live[j]) for i, j in measured.duplicates]
         rank = effective_rank(whole)
     separation = nearest[0][2] if nearest else math.nan
     sizes = (len(rows), rows.shape[1])
@@ -180,18 +206,20 @@ def _report(layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress
 
 
 @torch.no_grad()
-def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool, progress: Progress | None) -> LayerChange:
+def _measure_change(
+    old: Tensor, layer: Layer, kernel: Kernel, half_space: bool, progress: Progress | None
+) -> LayerChange:
     new = layer.rows.to(old.dtype)
     index = torch.tensor(sorted(set(find_live_neurons(old)[0].tolist()) & set(find_live_neurons(new)[0].tolist())))
     if len(index) < 2:
-        none = math.nan
-        return LayerChange(layer.name, none, none, none, none, None, none, none, none)
+        nan = math.nan
+        return LayerChange(layer.name, nan, nan, nan, nan, None, nan, nan, nan)
     a, b = old[index], new[index]
     theta, ratio = angle(a, b), norm(b) / norm(a)
-    found = []
+    measured = []
     for half, rows in enumerate((a, b)):
         share = None if progress is None else (lambda done, half=half: progress(layer.name, (half + done) / 2))
-        found.append(measure_pairs(rows, kernel, half_space, pairs=1, progress=share))
+        measured.append(measure_pairs(rows, kernel, half_space, pairs=1, progress=share))
     return LayerChange(
         layer.name,
         theta.mean().item(),
@@ -199,26 +227,26 @@ def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool, progres
         ratio.mean().item(),
         ratio.std().item(),
         rotation_share(a, b),
-        found[1].energy - found[0].energy,
-        _near(found[1]) - _near(found[0]),
+        measured[1].energy - measured[0].energy,
+        _share_near(measured[1]) - _share_near(measured[0]),
         effective_rank(b) - effective_rank(a),
     )
 
 
-def _near(found: PairMeasures) -> float:
-    """Return the share of neurons with a neighbor that does nearly the same work."""
-    return (found.nearest > math.cos(NEAR)).double().mean().item()
+def _share_near(measured: PairMeasures) -> float:
+    """Return the share of neurons with a neighbor in nearly the same direction."""
+    return (measured.nearest > math.cos(NEAR_RADIANS)).double().mean().item()
 
 
 def find_live_neurons(rows: Float[Tensor, "n d"]) -> tuple[Tensor, list[int]]:
-    """Return the neurons that have a direction, and those that have none: not finite, or shorter than 10⁻⁶ of the longest.
+    """Return the indices of live and of dead neurons. Dead ones are not finite, or shorter than 10⁻⁶ of the longest.
 
     >>> find_live_neurons(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]]))
     (tensor([0, 2]), [1])
     """
     lengths = torch.linalg.vector_norm(rows, dim=1).nan_to_num(0, 0, 0)
-    good = (lengths > DEAD * lengths.max()) & rows.isfinite().all(1)
-    return good.nonzero().flatten(), (~good).nonzero().flatten().tolist()
+    is_live = (lengths > DEAD_SHARE * lengths.max()) & rows.isfinite().all(1)
+    return is_live.nonzero().flatten(), (~is_live).nonzero().flatten().tolist()
 
 
 def effective_rank(rows: Float[Tensor, "n d"]) -> float:
@@ -237,12 +265,12 @@ def effective_rank(rows: Float[Tensor, "n d"]) -> float:
 def rotation_share(before: Float[Tensor, "n d"], after: Float[Tensor, "n d"]) -> float | None:
     """Return 1 − min_R ‖W' − W·R‖²/‖W' − W‖² over orthogonal R; None in too many dimensions, 0 if nothing changed.
 
-    >>> quarter = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
-    >>> rotation_share(torch.eye(2), quarter), rotation_share(torch.eye(2), 2 * torch.eye(2))
+    >>> quarter_turn = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    >>> rotation_share(torch.eye(2), quarter_turn), rotation_share(torch.eye(2), 2 * torch.eye(2))
     (1.0, 0.0)
     """
     a, b = before.double(), after.double()
-    if a.shape[1] > ROTATION:
+    if a.shape[1] > MAX_ROTATED_DIMENSIONS:
         return None
     change = (b - a).square().sum()
     if change <= 1e-24 * a.square().sum():

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..collectives import gather_rows_with_gradient, is_distributed
-from ..geometry import normalize
+from ..geometry import accumulation_dtype, disable_autocast, normalize
 from .hyperspherical import as_neurons, mean_energies
 from .kernels import Kernel, Riesz
 
@@ -126,8 +126,8 @@ def average_cosines(
     Returns:
         Both means; 0 if there is no pair.
     """
-    work = features.to(torch.promote_types(features.dtype, torch.float32))
-    with torch.autocast(work.device.type, enabled=False):
+    work = features.to(accumulation_dtype(features))
+    with disable_autocast(work.device.type):
         x = normalize(work, min_norm=MIN_NORM)
         if labels is None:  # each class has one sample, and its only pair is the sample with itself
             self_cosines = x.square().sum(1)

@@ -1,17 +1,38 @@
 """Penalties of the Gram matrix of the neurons. Liu (2020) compares the energy with them."""
 
-from typing import Literal
+import functools
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..geometry import norm, normalize, orthogonality, orthonormality
+from ..geometry import accumulation_dtype, disable_autocast, norm, normalize, orthogonality, orthonormality
 from ..neurons import Selectors
 from .regularizer import Penalty
 
 
-class Orthonormality(Penalty):
+class _GramPenalty(Penalty):
+    """A penalty with a fixed function of the weight."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hidden: float = 1e-5,
+        output: float = 0.0,
+        *,
+        only: Selectors | None = None,
+        skip: Selectors = (),
+        classifier: nn.Module | str | Literal[False] | None = None,
+    ):
+        measure = type(self).function
+        super().__init__(model, measure, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)
+
+
+class Orthonormality(_GramPenalty):
     r"""λ_h·Σ_j ‖W_jW_jᵀ − I‖²_F: a penalty that makes neurons orthonormal; λ_h is 10⁻⁵ in Liu (2020), D.1.
 
     For the arguments see :class:`~hypersphere.energy.Regularizer`. The output layer is skipped unless ``output`` is
@@ -22,22 +43,10 @@ class Orthonormality(Penalty):
     {'2': 'the output layer, because output is 0; pass classifier=False if it is a hidden layer'}
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        hidden: float = 1e-5,
-        output: float = 0.0,
-        *,
-        only: Selectors | None = None,
-        skip: Selectors = (),
-        classifier: nn.Module | str | Literal[False] | None = None,
-    ):
-        super().__init__(
-            model, orthonormality, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier
-        )
+    function = staticmethod(orthonormality)
 
 
-class Orthogonality(Penalty):
+class Orthogonality(_GramPenalty):
     r"""λ_h·Σ_j ‖W_jW_jᵀ − diag(W_jW_jᵀ)‖²_F: a penalty that makes neurons orthogonal, of any length.
 
     For the arguments see :class:`~hypersphere.energy.Regularizer`. The default λ_h is that of :class:`Orthonormality`.
@@ -46,19 +55,7 @@ class Orthogonality(Penalty):
     True
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        hidden: float = 1e-5,
-        output: float = 0.0,
-        *,
-        only: Selectors | None = None,
-        skip: Selectors = (),
-        classifier: nn.Module | str | Literal[False] | None = None,
-    ):
-        super().__init__(
-            model, orthogonality, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier
-        )
+    function = staticmethod(orthogonality)
 
 
 class SRIP(Penalty):
@@ -82,15 +79,10 @@ class SRIP(Penalty):
         skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
-        super().__init__(
-            model, self._compute_srip, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier
-        )
         if iterations < 1:
             raise ValueError(f"iterations must be a number ≥ 1, got {iterations!r}")
-        self.iterations = iterations
-
-    def _compute_srip(self, weight: Tensor) -> Tensor:
-        return srip(weight, self.iterations)
+        measure = functools.partial(srip, iterations=iterations)
+        super().__init__(model, measure, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)
 
 
 def srip(weight: Float[Tensor, "neurons *dim"], iterations: int = 10) -> Float[Tensor, ""]:
@@ -104,8 +96,8 @@ def srip(weight: Float[Tensor, "neurons *dim"], iterations: int = 10) -> Float[T
     """
     if iterations < 1:
         raise ValueError(f"iterations must be a number ≥ 1, got {iterations!r}")
-    with torch.autocast(weight.device.type, enabled=False):
-        w = weight.flatten(1).to(torch.promote_types(weight.dtype, torch.float32))
+    with disable_autocast(weight.device.type):
+        w = weight.flatten(1).to(accumulation_dtype(weight))
         v = torch.randn(len(w), generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(w)
         with torch.no_grad():
             for _ in range(2 * iterations):

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .._extras import require
-from ..geometry import angle, arccos, norm, normalize, tangent, uniform
+from ..geometry import accumulation_dtype, angle, arccos, norm, normalize, tangent, uniform
 from ..geometry.fast_norms import directions, directions_backward
 from .gram_blocks import wide_dtype
 from .hyperspherical import as_neurons
@@ -80,7 +80,7 @@ def covering_radius(
     if torch.is_grad_enabled() and rows.requires_grad:
         weighted = _rim_average(x, center)
         radius = radius.to(x.device) + weighted - weighted.detach()
-    return radius.to(rows.device, torch.promote_types(rows.dtype, torch.float32))
+    return radius.to(rows.device, accumulation_dtype(rows))
 
 
 @torch.no_grad()
@@ -148,7 +148,7 @@ def hole_radii(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, " holes"]
             f"hole_radii needs more neurons than dimensions, and at most 8 of those, got {n} neurons in {dim} dimensions"
         )
     _, radii = _facet_caps(normalize(rows.double()))
-    return radii.to(rows.device, torch.promote_types(rows.dtype, torch.float32))
+    return radii.to(rows.device, accumulation_dtype(rows))
 
 
 def hole_moment(weight: Float[Tensor, "neurons *dim"], p: float) -> Float[Tensor, ""]:

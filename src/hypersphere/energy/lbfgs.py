@@ -9,6 +9,8 @@ from torch import Tensor
 
 Objective: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]  # (batch, m) → values (batch,), gradients (batch, m)
 
+MEMORY = 12  # previous steps that approximate the Hessian
+
 
 def lbfgs(
     objective: Objective,
@@ -16,7 +18,6 @@ def lbfgs(
     *,
     tolerance: float = 1e-9,
     steps: int = 1000,
-    memory: int = 12,
 ) -> tuple[Float[Tensor, "batch m"], Float[Tensor, " batch"]]:
     """Minimize each row; return the final points and their values.
 
@@ -28,7 +29,6 @@ def lbfgs(
         start: Starting point of each row.
         tolerance: Largest gradient entry at convergence, relative to the value.
         steps: Maximum number of steps.
-        memory: Number of previous steps that approximate the Hessian.
 
     >>> x, f = lbfgs(lambda x: ((x - 3).square().sum(1), 2 * (x - 3)), torch.zeros(2, 4))
     >>> x[0], f.max() < 1e-9
@@ -46,9 +46,7 @@ def lbfgs(
         uphill = descent >= 0
         direction = torch.where(uphill[:, None], -g, direction)
         descent = torch.where(uphill, -g.square().sum(1), descent)
-        if (
-            not pairs
-        ):  # there is no curvature information yet, so limit the first step to a hundredth of the point's norm
+        if not pairs:  # without curvature information, limit the first step to a hundredth of the point's norm
             length = 0.01 * x.norm(dim=1).clamp_min(1) / direction.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
             direction, descent = direction * length[:, None], descent * length
         new_x, new_f, new_g, moved = _search_line(objective, x, f, g, direction, descent, active)
@@ -56,7 +54,7 @@ def lbfgs(
         curvature = (s * y).sum(1)
         useful = moved & (curvature > 1e-12 * s.norm(dim=1) * y.norm(dim=1))
         pairs.append((s, y, torch.where(useful, 1 / torch.where(useful, curvature, 1), 0)))
-        del pairs[:-memory]
+        del pairs[:-MEMORY]
         x, f, g = new_x, new_f, new_g
         active = active & moved & (g.abs().amax(1) > tolerance * f.abs())
     return x, f

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ..geometry import disable_autocast
 from .hyperspherical import mean_energies
 from .kernels import Distance, Kernel, choose_kernel
 
@@ -40,7 +41,7 @@ class LowRankBilateral(nn.Module):
         self, y1: Float[Tensor, "rank neurons"], y2: Float[Tensor, "dim rank"]
     ) -> Float[Tensor, "neurons *dims"]:
         """Return the weight of the layer."""
-        with torch.autocast(y1.device.type, enabled=False):
+        with disable_autocast(y1.device.type):
             return (y2 @ torch.linalg.solve(self.projection @ y2, y1)).T.reshape(self.shape)
 
     def right_inverse(self, weight: Float[Tensor, "neurons *dims"]) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..geometry import angle, normalize
+from ..geometry import accumulation_dtype, angle, normalize
 from .gram_blocks import wide_dtype
 from .hyperspherical import as_neurons
 from .pair_sums import CHUNK_ENTRIES
@@ -47,4 +47,4 @@ def nearest_pairs(
     pairs = torch.stack([where[top] // n, where[top] % n], 1)
     angles = angle(x[pairs[:, 0]], x[pairs[:, 1]])
     order = angles.argsort()
-    return pairs[order], angles[order].to(torch.promote_types(rows.dtype, torch.float32))
+    return pairs[order], angles[order].to(accumulation_dtype(rows))

@@ -18,19 +18,19 @@ from .gram_blocks import Pass, wide_dtype
 from .hyperspherical import as_neurons
 from .kernels import Kernel
 
-BLOCK_ENTRIES = 1 << 21  # of one block of cosines
-LISTED = 4096  # number of neurons whose neighbors are computed again in float64
-ROUNDING = 1e-5  # of a cosine in float32: neighbors above 1 − this may be duplicates
+BLOCK_ENTRIES = 1 << 21  # entries of a block of cosines
+MAX_EXACT_NEURONS = 4096  # neurons whose neighbors are computed again in float64 to find duplicates
+COSINE_ROUNDING = 1e-5  # rounding error of a cosine in float32: cosines above 1 − this may be duplicates
 
 
 class PairMeasures(NamedTuple):
-    """What :func:`measure_pairs` found.
+    """The result of :func:`measure_pairs`.
 
     Attributes:
-        energy: The mean energy over ordered pairs, 2N(2N − 1) of them in half space.
-        nearest: The cosine of each neuron with its nearest other, in the layer's precision.
-        pairs: The nearest pairs (i, j, angle in radians), nearest first, exact.
-        duplicates: Pairs nearer than the given angle, at most as many as there are neurons.
+        energy: The mean energy over ordered pairs, of which half space has 2N(2N − 1).
+        nearest: The cosine of each neuron with its nearest neighbor, in the dtype of the layer.
+        pairs: The nearest pairs (i, j, angle in radians), nearest first, computed in float64.
+        duplicates: Pairs with a smaller angle than the given one, at most as many as there are neurons.
     """
 
     energy: float
@@ -51,9 +51,9 @@ def measure_pairs(
 ) -> PairMeasures:
     """Return the energy of a layer and its nearest neurons by one matrix product for each block of pairs.
 
-    Memory is the directions and, for each thread, a few blocks of two million cosines. ``pairs`` nearest pairs are exact in float64, as
-    are duplicates, pairs nearer than ``duplicate`` radians, of the 4,096 neurons with the nearest neighbors.
-    ``progress`` is called with the share of the pairs that is done.
+    The memory is that of the directions plus, for each thread, a few blocks of two million cosines. The ``pairs`` nearest
+    pairs are computed in float64. So are the duplicates, pairs nearer than ``duplicate`` radians, among the 4,096 neurons
+    with the nearest neighbors. ``progress`` is called with the share of the pairs that are done.
 
     >>> found = measure_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), hs.energy.Riesz(1), pairs=1)
     >>> found.pairs, found.duplicates
@@ -62,24 +62,24 @@ def measure_pairs(
     rows = as_neurons(weight)
     n = len(rows)
     x, _ = directions(rows.unsqueeze(0))
-    total, nearest = _all_pairs(rows, x, kernel, half_space, progress)
+    total, nearest = _sum_all_pairs(rows, x, kernel, half_space, progress)
     energy = total / (n * (n - 1))
     if half_space:
-        own = kernel(torch.tensor(4.0, dtype=torch.float64)).item()
-        energy = own / (2 * n - 1) + energy * (n - 1) / (2 * n - 1)
+        antipodal = kernel(torch.tensor(4.0, dtype=torch.float64)).item()
+        energy = antipodal / (2 * n - 1) + energy * (n - 1) / (2 * n - 1)
     found = _find_neighbors(rows, nearest, pairs, duplicate)
     duplicates = [(i, j) for i, j, theta in found if theta < duplicate][:n]
     return PairMeasures(energy, nearest, found[:pairs], duplicates)
 
 
-def _all_pairs(
+def _sum_all_pairs(
     rows: Tensor, x: Tensor, kernel: Kernel, half_space: bool, progress: Callable[[float], None] | None
 ) -> tuple[float, Tensor]:
     """Return the sum over ordered pairs and the largest cosine of each neuron.
 
-    On the CPU every thread of torch's takes blocks of its own: threads that divide each operation among them wait for
-    one another at its end, and beside other work they wait longer than they compute. The sums are added in the order of
-    the blocks, so the result does not depend on who was first.
+    On the CPU each thread computes whole blocks. Threads that share an operation wait for each other at its end, and on a
+    busy machine they wait longer than they compute. The sums of the blocks are added in a fixed order, so the result does
+    not depend on which thread finishes first.
     """
     n = len(rows)
     chunk, threads, lock, done = max(64, min(n, BLOCK_ENTRIES // n)), torch.get_num_threads(), threading.Lock(), 0
@@ -115,20 +115,20 @@ def _all_pairs(
         try:
             with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 try:
-                    found = [pool.submit(work) for _ in range(workers)]
-                    nearest = functools.reduce(torch.maximum, [each.result() for each in found])
+                    futures = [pool.submit(work) for _ in range(workers)]
+                    nearest = functools.reduce(torch.maximum, [future.result() for future in futures])
                 finally:
-                    waiting.clear()  # after an error, threads that still work end with their block
+                    waiting.clear()  # after an error, the other threads end after their current block
         finally:
             torch.set_num_threads(threads)
     return totals.sum().item(), nearest
 
 
 def _find_neighbors(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float) -> list[tuple[int, int, float]]:
-    """Return the nearest pairs, exact: the best ``pairs`` are among the neurons with the nearest neighbors."""
+    """Return the nearest pairs in float64, which are pairs of the neurons with the nearest neighbors."""
     n = len(rows)
-    near = int((nearest > min(math.cos(duplicate), 1 - ROUNDING) - ROUNDING).sum())
-    count = min(n, max(2 * pairs + 16, min(near, LISTED)))
+    near = int((nearest > min(math.cos(duplicate), 1 - COSINE_ROUNDING) - COSINE_ROUNDING).sum())
+    count = min(n, max(2 * pairs + 16, min(near, MAX_EXACT_NEURONS)))
     chosen = nearest.topk(count).indices.sort().values
     x = normalize(rows.to(wide_dtype(rows)))
     found: dict[tuple[int, int], float] = {}

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..geometry import normalize
+from ..geometry import accumulation_dtype, disable_autocast, normalize
 from ..geometry.fast_norms import directions, directions_backward, gram_cosines
 from .gram_blocks import Pass, squared_distances, wide_dtype, zero_self_pairs
 from .kernels import Kernel, rebuild_kernel
@@ -22,7 +22,7 @@ CHUNK_ENTRIES = 1 << 19  # entries per chunk of the Gram matrix: small enough to
 MAX_NEURONS_IN_ONE_BLOCK = 256  # up to this number, skipping the lower triangle is not faster
 BLOCK_ENTRIES = (
     1 << 19
-)  # entries of the Gram matrices per block: smaller blocks cost more calls, larger leave the cache
+)  # entries of the Gram matrices per block: smaller blocks need more calls, larger exceed the cache
 MIN_NEURONS_TO_HALVE = 256  # from this number on, skipping a quarter of the Gram matrix saves more than the calls cost
 
 
@@ -91,7 +91,7 @@ def _compute(
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     kernel = kernel.for_dimension(weight.shape[-1])
-    with torch.autocast(weight.device.type, enabled=False):
+    with disable_autocast(weight.device.type):
         if rows is None and importance is None and weight.shape[1] <= chunk:
             return whole_gram_sums(kernel, half_space, weight, gradient)
         x, length = directions(weight)
@@ -158,7 +158,7 @@ _operator.register_autograd(_backward, setup_context=_save_for_backward)
 @_operator.register_fake
 def _make_outputs(*inputs: Any) -> tuple[Tensor, Tensor]:
     weight, gradient = inputs[0], inputs[-1]
-    sums = weight.new_empty(weight.shape[0], dtype=torch.promote_types(weight.dtype, torch.float32))
+    sums = weight.new_empty(weight.shape[0], dtype=accumulation_dtype(weight))
     return sums, torch.empty_like(weight) if gradient else sums.new_empty(0)
 
 
@@ -173,7 +173,7 @@ def dense_sums(
 ) -> Float[Tensor, " batch"]:
     """Return :func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 because of close pairs."""
     kernel = kernel.for_dimension(weight.shape[-1])
-    with torch.autocast(weight.device.type, enabled=False):
+    with disable_autocast(weight.device.type):
         x = normalize(weight.to(wide_dtype(weight)))
         n = torch.arange(x.shape[1] if columns is None else columns, device=x.device)
         i = n if rows is None else rows
@@ -183,7 +183,7 @@ def dense_sums(
         value = value.masked_fill(i[:, None] == n, 0)
         if counts is not None:
             value = value * counts.to(value.dtype)[:, None]
-        return value.sum((1, 2)).to(torch.promote_types(weight.dtype, torch.float32))
+        return value.sum((1, 2)).to(accumulation_dtype(weight))
 
 
 def whole_gram_sums(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
@@ -204,7 +204,7 @@ def _sum_by_two_products(
     4/‖w_i‖·(I − ŵ_iŵ_iᵀ)·Σ_j F_ij ŵ_j. All rows together are 4·D(F − diag(F∘C·1))D·W. The products are not exact for
     close pairs, for zero rows and for lengths whose squares lose digits.
     """
-    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+    x = weight.detach().to(accumulation_dtype(weight))
     pass_ = Pass(kernel, half_space, weight, x, None, None)
     cos, inverse = gram_cosines(x)
     zero_self_pairs(cos, None)

@@ -16,7 +16,6 @@ def sharded_energy(
     kernel: Kernel,
     *,
     importance: Float[Tensor, " classes"] | None = None,
-    chunk: int | None = None,
 ) -> Float[Tensor, ""]:
     r"""Return Σ_i n_i·Σ_{j≠i} φ(‖ŵ_i − ŵ_j‖²) over the given rows i and all rows j, the same value on every process.
 
@@ -30,7 +29,6 @@ def sharded_energy(
         counts: n_i, the weight of each row.
         kernel: The kernel φ.
         importance: β of all rows, for the energy of the points β_i·ŵ_i (eq. D.10).
-        chunk: Number of rows of the Gram matrix per block.
     """
     local, group = get_local_rows(weight), weight.device_mesh.get_group()  # type: ignore[attr-defined]
     rows_per_class = weight.shape[1] if weight.ndim == 3 else 1
@@ -43,5 +41,5 @@ def sharded_energy(
     index = torch.where(is_local, index, local_rows + torch.arange(len(rows), device=rows.device))
     beta = None if importance is None else torch.cat([importance[first : first + local_rows], importance[rows]])
     points = torch.cat([local, gathered]).unsqueeze(0)
-    sums = pair_sums(points, kernel, importance=beta, rows=index, counts=counts, columns=local_rows, chunk=chunk)
+    sums = pair_sums(points, kernel, importance=beta, rows=index, counts=counts, columns=local_rows)
     return sum_shares(sums.squeeze(0), group)

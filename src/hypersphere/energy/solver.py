@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..geometry import normalize
+from ..geometry import accumulation_dtype, normalize
 from .hyperspherical import as_neurons
 from .kernels import Distance, Riesz, choose_kernel
 from .lbfgs import lbfgs
@@ -113,7 +113,7 @@ def refine_(
     """
     kernel, rows = choose_kernel(s, distance), as_neurons(weight)
     lengths = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
-    start = normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+    start = normalize(rows.to(accumulation_dtype(rows)))
     flat, _ = lbfgs(
         point_objective(kernel, half_space, start.shape[1]), start.view(1, -1), tolerance=tolerance, steps=steps
     )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..geometry import angle, normalize, uniform
+from ..geometry import accumulation_dtype, angle, disable_autocast, normalize, uniform
 from ..geometry.fast_norms import directions, directions_backward
 from .gram_blocks import wide_dtype
 from .hyperspherical import as_neurons, mean_energies
@@ -101,7 +101,7 @@ def gram_log_determinant(
     kernel, rows = Gaussian(t), as_neurons(weight)
     if not ridge > 0:
         raise ValueError(f"ridge must be a number > 0, got {ridge!r}")
-    with torch.autocast(rows.device.type, enabled=False):
+    with disable_autocast(rows.device.type):
         x = normalize(rows.to(wide_dtype(rows)))
         gram = kernel.value(2 - 2 * x @ x.T) + ridge * torch.eye(len(x), dtype=x.dtype, device=x.device)
         factor = torch.linalg.cholesky(gram)
@@ -174,7 +174,7 @@ def kernel_discrepancy(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "
     rows = as_neurons(weight)
     x = rows.to(_result_dtype(rows))
     n, chunk = len(x), max(1, CHUNK_ENTRIES // len(x))
-    with torch.autocast(x.device.type, enabled=False):
+    with disable_autocast(x.device.type):
         total = torch.zeros((), dtype=x.dtype, device=x.device)
         for start in range(0, n, chunk):
             theta = angle(x[start : start + chunk], x, pairwise=True)
@@ -184,4 +184,4 @@ def kernel_discrepancy(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
+    return accumulation_dtype(x)

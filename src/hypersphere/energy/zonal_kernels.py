@@ -1,16 +1,16 @@
-r"""Kernels that know the dimension of the sphere: heat kernel, maximum mean discrepancy and kernel Stein discrepancy.
+r"""Kernels that depend on the dimension of the sphere: heat kernel, maximum mean discrepancy and kernel Stein discrepancy.
 
 A function of the angle between two points of the unit sphere of R^d has an expansion
 
 .. math:: φ = Σ_k b_k·R_k(\cos θ), \quad R_k(1) = 1,
 
-in normalized Gegenbauer polynomials R_k of degree k. R_k is the mean of products of the spherical harmonics of degree k, of
-which there are N_k, and all of them have the eigenvalue λ_k = k(k + d − 2) of −Δ, where Δ is the Laplacian of the sphere. Over
-uniform points every R_k with k ≥ 1 has the mean 0. So b_0 is exactly the energy of the uniform distribution, and an energy with
-b_0 = 0 and b_k > 0 is a squared discrepancy from it: the mean over pairs i ≠ j estimates it without bias and may be negative.
+in normalized Gegenbauer polynomials R_k of degree k. R_k is the mean of products of the N_k spherical harmonics of degree k.
+They all have the eigenvalue λ_k = k(k + d − 2) of −Δ, where Δ is the Laplacian of the sphere. Over uniform points every R_k
+with k ≥ 1 has the mean 0, so b_0 is the energy of the uniform distribution. An energy with b_0 = 0 and b_k > 0 is a squared
+discrepancy from the uniform distribution. The mean over pairs i ≠ j is an unbiased estimate of it, which may be negative.
 
-After Nicollier et al. (2026, arXiv:2606.17603), of which only the abstract was available: the formulas below are derived here.
-Times are scaled by d − 1, so that harmonics of degree 1 decay by e^{−t} in every dimension.
+The idea is from Nicollier et al. (2026, arXiv:2606.17603), of which only the abstract was available; the formulas are derived
+here. Times are scaled by d − 1, so that harmonics of degree 1 decay by e^{−t} in every dimension.
 """
 
 import functools
@@ -26,19 +26,19 @@ from ..geometry import log_mean_exponential
 from .kernels import Kernel
 
 MAX_DEGREE = 400
-"""Degrees of the longest expansion. A kernel that needs more is so sharp that it sees only points that nearly coincide."""
+"""Largest degree of an expansion. A kernel that needs more is so sharp that it only acts on points that nearly coincide."""
 NEGLIGIBLE = 1e-15
-"""A degree is left out if its weight is below this share of the largest."""
+"""The expansion ends at a degree whose weight is below this share of the largest weight."""
 
 Self = TypeVar("Self", bound="DimensionalKernel")
 
 
 class DimensionalKernel(Kernel):
-    """A kernel of unit vectors that depends on their dimension, which the energy gives it when it is used.
+    """A kernel of unit vectors that depends on their dimension. The energy passes the dimension when it uses the kernel.
 
     Args:
-        t: The parameter of the kernel; None lets the dimension decide.
-        dim: Dimension d of the points. None, as usual, takes that of the neurons or features.
+        t: The parameter of the kernel; None chooses it by the dimension.
+        dim: Dimension d of the points; None takes that of the neurons or features.
 
     >>> Heat().for_dimension(64)
     Heat(t=2.833, dim=64)
@@ -56,7 +56,7 @@ class DimensionalKernel(Kernel):
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """Return the numbers t and d, those of them that are known."""
+        """Return t and d, without those that are None."""
         return tuple(float(number) for number in (self.t, self.dim) if number is not None)
 
     @classmethod
@@ -99,35 +99,35 @@ class DimensionalKernel(Kernel):
 
 
 class _Series(DimensionalKernel):
-    """A kernel that is summed up from its expansion in Gegenbauer polynomials."""
+    """A kernel that is computed by its expansion in Gegenbauer polynomials."""
 
     def value(self, q: Tensor) -> Tensor:
         """Return Σ b_k·R_k(1 − q/2)."""
         t, dim = self.get_t_and_dim()
-        return sum_gegenbauer(_weights(type(self), t, dim), dim, (1 - q / 2).clamp(-1, 1))
+        return sum_gegenbauer(_compute_weights(type(self), t, dim), dim, (1 - q / 2).clamp(-1, 1))
 
     def slope(self, q: Tensor) -> Tensor:
         """Return dφ/dq. The derivative of R_k in d dimensions is λ_k/(d − 1)·R_{k−1} of d + 2 dimensions."""
         t, dim = self.get_t_and_dim()
-        weights = _weights(type(self), t, dim)
-        steeper = [b * k * (k + dim - 2) / (dim - 1) for k, b in enumerate(weights)][1:]
-        return -0.5 * sum_gegenbauer(steeper, dim + 2, (1 - q / 2).clamp(-1, 1))
+        weights = _compute_weights(type(self), t, dim)
+        derivative = [b * k * (k + dim - 2) / (dim - 1) for k, b in enumerate(weights)][1:]
+        return -0.5 * sum_gegenbauer(derivative, dim + 2, (1 - q / 2).clamp(-1, 1))
 
     @classmethod
     @abstractmethod
     def log_filter(cls, rate: float, t: float) -> float:
-        """Return log(b_k/N_k) of harmonics whose scaled eigenvalue λ_k/(d − 1) is ``rate``; −∞ leaves them out."""
+        """Return log(b_k/N_k) of harmonics whose scaled eigenvalue λ_k/(d − 1) is ``rate``; −∞ for b_k = 0."""
 
 
 class Heat(_Series):
-    r"""Heat kernel of the sphere, Σ_k N_k·e^{−tλ_k/(d−1)}·R_k(cos θ): the density at one point of heat that started at the other.
+    r"""Heat kernel of the sphere, Σ_k N_k·e^{−tλ_k/(d−1)}·R_k(cos θ): the density of heat that has diffused from one point to the other.
 
     It is positive, and its mean over uniform points is exactly 1 in every dimension, so energies of layers of different
-    dimension can be compared. Use it in place of ``Gaussian`` where the dimension varies or the value itself is read.
+    dimensions can be compared. Use it instead of ``Gaussian`` if the dimension varies or the value itself matters.
 
     Args:
-        t: Diffusion time; small is sharp. None is ln(1 + d/4): the weight of degree 1 is then d·e^{−t} = 4d/(d + 4), which
-            approaches the slope 4 of ``Gaussian(2)`` in high dimensions, and the kernel approaches that Gaussian's shape.
+        t: Diffusion time; smaller values give a sharper kernel. None is ln(1 + d/4), with which the kernel approaches the
+            shape of ``Gaussian(2)`` in high dimensions: the weight of degree 1, d·e^{−t} = 4d/(d + 4), approaches its slope 4.
         dim: Dimension of the points; taken from them if None.
 
     >>> hs.hyperspherical_energy(torch.eye(64), kernel=Heat())  # orthogonal directions are a little better than random ones
@@ -144,8 +144,8 @@ class MMD(DimensionalKernel):
     r"""Squared maximum mean discrepancy from the uniform distribution, with a Gaussian kernel: e^{−tq} − E e^{−tq}.
 
     The expectation over uniform points is e^{−2t}·M_d(2t) with the moment generating function M_d of
-    :func:`hypersphere.geometry.log_mean_exponential`, exact in any dimension. The energy has the gradient of ``Gaussian(t)``;
-    0 is what random directions have on average. Use it where an energy is to be tested against uniformity.
+    :func:`hypersphere.geometry.log_mean_exponential`, exact in any dimension. The gradient is that of ``Gaussian(t)``.
+    Random directions have the energy 0 on average. Use it to test directions for uniformity.
 
     Args:
         t: Sharpness of the Gaussian. None is 2, as in Wang and Isola (2020).
@@ -161,7 +161,7 @@ class MMD(DimensionalKernel):
         return 2.0
 
     def value(self, q: Tensor) -> Tensor:
-        """Return e^{−tq} less its mean over the sphere."""
+        """Return e^{−tq} minus its mean over the sphere."""
         t, dim = self.get_t_and_dim()
         return torch.exp(-t * q) - _mean_gaussian(t, dim)
 
@@ -174,12 +174,12 @@ class MMD(DimensionalKernel):
 class KernelStein(_Series):
     r"""Squared kernel Stein discrepancy from the uniform distribution: Σ_k N_k·(λ_k/(d−1))²·e^{−tλ_k/(d−1)}·R_k(cos θ).
 
-    A Stein operator of the uniform distribution is the Laplacian Δ, because ∫Δf = 0 for every f. Applied to both arguments of
+    The Laplacian Δ is a Stein operator of the uniform distribution, because ∫Δf = 0 for every f. Applied to both arguments of
     the heat kernel it gives Δ_x Δ_y H_t, whose mean over uniform points is 0 without any subtraction. Compared with
-    :class:`Heat` it weighs fine structure more, by the squares of the eigenvalues. It is not monotone in the angle.
+    :class:`Heat`, fine structure has more weight, by the squares of the eigenvalues. The kernel is not monotone in the angle.
 
     Args:
-        t: Diffusion time of the heat kernel below; as there.
+        t: Diffusion time of the heat kernel, as in :class:`Heat`.
         dim: Dimension of the points; taken from them if None.
 
     >>> octahedron = torch.cat([torch.eye(3), -torch.eye(3)])
@@ -207,17 +207,18 @@ def sum_gegenbauer(weights: Sequence[float], dim: int, cos: Tensor) -> Tensor:
     >>> sum_gegenbauer([0.0, 0.0, 1.0], 3, torch.tensor([0.0, 1.0]))  # (3c² − 1)/2
     tensor([-0.5000,  1.0000])
     """
-    before, here = torch.ones_like(cos), cos
-    total = weights[0] * before if weights else torch.zeros_like(cos)
+    previous, current = torch.ones_like(cos), cos
+    total = weights[0] * previous if weights else torch.zeros_like(cos)
     for k, weight in enumerate(weights[1:], start=1):
-        total = total + weight * here
-        before, here = here, ((2 * k + dim - 2) / (k + dim - 2)) * cos * here - (k / (k + dim - 2)) * before
+        total = total + weight * current
+        following = ((2 * k + dim - 2) / (k + dim - 2)) * cos * current - (k / (k + dim - 2)) * previous
+        previous, current = current, following
     return total
 
 
 @functools.lru_cache(maxsize=256)
-def _weights(kind: type[_Series], t: float, dim: int) -> tuple[float, ...]:
-    """Return b_k up to the degree from which they are negligible."""
+def _compute_weights(kind: type[_Series], t: float, dim: int) -> tuple[float, ...]:
+    """Return b_k up to the degree beyond which they are negligible."""
     logs: list[float] = []
     for k in range(MAX_DEGREE + 1):
         logs.append(_log_count(k, dim) + kind.log_filter(k * (k + dim - 2) / (dim - 1), t))
@@ -225,7 +226,7 @@ def _weights(kind: type[_Series], t: float, dim: int) -> tuple[float, ...]:
         if logs[-1] < peak + math.log(NEGLIGIBLE) and peak > -math.inf and logs.index(peak) < k:
             return tuple(map(math.exp, logs))
     raise ValueError(
-        f"t={t:g} is too small for {kind.__name__} in {dim} dimensions: more than {MAX_DEGREE} degrees would have to be summed"
+        f"t={t:g} is too small for {kind.__name__} in {dim} dimensions: the expansion would need more than {MAX_DEGREE} degrees"
     )
 
 

@@ -4,13 +4,12 @@ from ._merge import merge, unmerge
 from ._overparameterize import overparameterize
 from .finetuning.adapter_files import load_adapters, save_adapters
 from .finetuning.finetune import finetune
-from .finetuning.finetuning_merge import FinetuningSplit, merge_finetunings, split_finetuning
+from .finetuning.finetuning_merge import FinetuningSplit, average_tasks, merge_finetunings, split_finetuning
 from .finetuning.generator_groups import group_finetuned
 from .finetuning.peft_files import load_peft_adapter, save_peft_adapter
 from .finetuning.quantized_linear import Int4Linear, Int8Linear
 from .finetuning.redraw import redraw, redraw_every
 from .finetuning.rewinding import choose_rewind, rewind
-from .finetuning.task_average import average_tasks
 from .finetuning.tuning_method import TuningMethod
 from .finetuning.tuning_plan import plan_finetune
 from .initial_neurons import Refinement, prepare_neurons

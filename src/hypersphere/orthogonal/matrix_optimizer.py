@@ -43,10 +43,7 @@ class MatrixOptimizer(Optimizer, ABC):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluate_closure(closure)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -64,6 +61,14 @@ class MatrixOptimizer(Optimizer, ABC):
             state["momentum_buffer"] = torch.zeros_like(gradient, memory_format=torch.preserve_format)
         buffer: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
         return gradient.lerp(buffer, momentum) if group["nesterov"] else buffer.clone()
+
+
+def evaluate_closure(closure: Callable[[], Any] | None) -> Any:
+    """Return the loss that the closure of an optimizer step computes with gradients; None without a closure."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 def as_matrices(weight: Tensor, group: dict[str, Any]) -> Float[Tensor, "parts neurons numbers"]:

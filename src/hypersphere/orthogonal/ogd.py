@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from ..geometry import accumulation_dtype, disable_autocast
 from .maps.newton_schulz import polish
+from .matrix_optimizer import evaluate_closure
 from .parametrization import LearnedMatrix
 
 
@@ -70,20 +71,17 @@ class OGD(Optimizer):
             if not is_valid:
                 raise ValueError(f"{name} must be {'≥ 0' if name == 'lr' else 'in [0, 1)'}, got {group[name]!r}")
         if group["iterations"] < 1 or group["reproject_every"] < 0:
-            given = f"{group['iterations']!r} and {group['reproject_every']!r}"
-            raise ValueError(f"iterations must be ≥ 1 and reproject_every ≥ 0, got {given}")
+            values = f"{group['iterations']!r} and {group['reproject_every']!r}"
+            raise ValueError(f"iterations must be ≥ 1 and reproject_every ≥ 0, got {values}")
         super().add_param_group(param_group)
         for p in self.param_groups[-1]["params"]:
             if p.ndim < 2 or p.shape[-1] != p.shape[-2]:
                 raise ValueError(f"params must be square matrices (…, n, n), got shape {tuple(p.shape)}")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluate_closure(closure)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:

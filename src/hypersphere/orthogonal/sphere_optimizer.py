@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..config import Call, Kind, call
-from .matrix_optimizer import as_matrices, as_weight
+from .matrix_optimizer import as_matrices, as_weight, evaluate_closure
 from .muon import Muon
 
 OptimizerCall: TypeAlias = Annotated[
@@ -55,10 +55,7 @@ class SphereOptimizer(Optimizer, ABC):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Make one step of the base optimizer and return every weight to its sphere."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluate_closure(closure)
         weights_before = [
             [
                 p.clone() if radius is not None and p.grad is not None else None

@@ -19,7 +19,7 @@ class TestAdversarial(ProjectionContract):
         assert values == sorted(values)
         assert values[-1] > values[0]
 
-    def test_moves_by_its_rate_and_asks_the_network_for_nothing(self):
+    def test_moves_by_its_rate_without_gradients_of_the_network(self):
         net = self.net()
         comhe = CoMHE(net, AdversarialProjection(dim=8, every=None, lr=0.05))
         before = comhe.projection.basis_27.clone()

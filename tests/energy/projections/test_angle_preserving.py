@@ -90,6 +90,6 @@ def test_refuses(options, message):
 @pytest.mark.parametrize(
     ("options", "message"), [({"mode": "both"}, "mode must be"), ({"preserve": "sine"}, "preserve must be")]
 )
-def test_refuses_other_words(options, message):
+def test_refuses_other_options(options, message):
     with pytest.raises(ValueError, match=message):
         AnglePreservingProjection(**options)

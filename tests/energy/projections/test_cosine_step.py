@@ -13,7 +13,7 @@ def tensors(*shapes):
 
 
 def by_pairs(basis, weights):
-    """Autograd through a loop over the pairs, with cosines of torch's own."""
+    """Differentiate a loop over the pairs by autograd, with cosines of torch."""
     losses = []
     for weight in weights:
         _, n, _ = weight.shape

@@ -9,7 +9,7 @@ def test_the_base_class_is_abstract():
         Projection()  # type: ignore[abstract]
 
 
-def test_a_projection_of_ones_own_is_three_methods():
+def test_a_custom_projection_needs_three_methods():
     class Halves(Projection):
         def parts(self, neurons, dim, area):
             return {}

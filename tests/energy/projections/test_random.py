@@ -102,6 +102,6 @@ def test_refuses(options, message):
 
 
 @pytest.mark.untyped
-def test_refuses_another_word():
+def test_refuses_another_option():
     with pytest.raises(ValueError, match="reduce must be"):
         RandomProjection(reduce="sum")

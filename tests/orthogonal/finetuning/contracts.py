@@ -1,4 +1,4 @@
-"""What every method of fine-tuning must do, for every kind of layer; a new one inherits this and adds what is its own."""
+"""The contracts of methods of fine-tuning, for every kind of layer."""
 
 import copy
 import pickle
@@ -20,7 +20,7 @@ from hypersphere.orthogonal.parametrization import find_rotated
 
 
 class Conv1D(nn.Module):
-    """The layer of GPT-2 as transformers has it: a linear layer whose weight lies the other way round."""
+    """The layer of GPT-2 in transformers: a linear layer with a transposed weight."""
 
     def __init__(self, nf, nx):
         super().__init__()
@@ -33,7 +33,7 @@ class Conv1D(nn.Module):
 
 
 class Attention(nn.MultiheadAttention):
-    """Attention of an input to itself, with one argument like the other layers."""
+    """Self-attention with one argument like the other layers."""
 
     def forward(self, x):
         return super().forward(x, x[..., : self.kdim], x[..., : self.vdim], need_weights=False)[0]
@@ -56,14 +56,14 @@ every_precision = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
 def build(kind, dtype=torch.float32):
-    """A layer and an input for it, always the same."""
+    """Return a layer and an input for it, from a fixed seed."""
     make, shape = LAYERS[kind]
     torch.manual_seed(3)
     return make().to(dtype), torch.randn(shape).to(dtype)
 
 
 def shake(model, size=0.3):
-    """Rotations away from the identity."""
+    """Set random rotations."""
     with torch.no_grad():
         for site in find_rotated(model).values():
             for p in site.parametrization.parameters():
@@ -72,12 +72,12 @@ def shake(model, size=0.3):
 
 
 def dense(layer, parameter="weight"):
-    """The R of a tuned layer as a matrix in float64, by its own account."""
+    """Return the R of a tuned layer as a matrix in float64."""
     return layer.parametrizations[parameter][0].change.inputs.double().matrix()
 
 
 class TuningContract:
-    """A method, and how far its parameters go from the identity here."""
+    """A method, and the standard deviation of its parameters in the tests."""
 
     method = TuningMethod()
     size = 0.3
@@ -104,7 +104,7 @@ class TuningContract:
         y = layer(x).detach()
         size = y.abs().max()
         if dtype != torch.bfloat16 and self.method.name != "coft":
-            assert (y - plain).abs().max() > 0.01 * size  # the rotation does something
+            assert (y - plain).abs().max() > 0.01 * size  # the rotation changes the outputs
         kept = merge(layer, keep=True).eval()(x)
         assert (kept - y).abs().max() <= TOLERANCE[dtype] * size
         merged = merge(unmerge(layer))(x)
@@ -113,7 +113,7 @@ class TuningContract:
 
     @every_layer
     def test_gradients_agree_with_those_through_the_weight(self, kind):
-        """A layer that turns its inputs against one whose weight is formed, which plain autograd differentiates."""
+        """Compare a layer that rotates its inputs with one whose weight is formed and differentiated by autograd."""
         layer, x = build(kind, torch.float64)
         self.shake(self.tune(layer))
         x.requires_grad_()

@@ -17,7 +17,7 @@ from tests.orthogonal.finetuning.contracts import shake
         (20, "hra", False),
     ],
 )
-def test_inputs_are_turned_where_that_is_cheaper(neurons, method, expected):
+def test_inputs_are_rotated_if_that_is_cheaper(neurons, method, expected):
     layer = finetune(nn.Linear(16, neurons), method, block=8)
     assert layer.parametrizations.weight[0].rotates_inputs(nn.Linear(16, neurons)) is expected
     assert (type(layer).forward is not nn.Linear.forward) is expected
@@ -35,8 +35,8 @@ def test_a_layer_with_a_forward_of_its_own_keeps_it():
     assert torch.allclose(layer(x), 2 * nn.functional.linear(x, layer.weight, layer.bias), atol=1e-6)
 
 
-def test_what_reads_the_weight_sees_the_one_that_acts():
-    """An encoder layer reads weights past the forward of its layers in evaluation; both ways agree."""
+def test_code_that_reads_the_weight_gets_the_effective_weight():
+    """In evaluation an encoder layer reads the weights directly instead of calling its layers; both agree."""
     encoder = nn.TransformerEncoderLayer(16, 2, 64, batch_first=True, dropout=0.0)
     shake(finetune(encoder, block=4, classifier=False))
     x = torch.randn(2, 5, 16)

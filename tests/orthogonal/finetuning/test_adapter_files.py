@@ -32,7 +32,7 @@ X = torch.randn(2, 3, 4, 2, generator=torch.Generator().manual_seed(0))
 @pytest.mark.parametrize(("method", "options"), METHODS)
 def test_adapters_go_from_one_base_to_a_fresh_one(tmp_path, method, options):
     model = shake(finetune(network(), method, block=8, **options))
-    nn.init.normal_(model[6].bias)  # the classifier is trained as usual and goes along
+    nn.init.normal_(model[6].bias)  # the classifier is trained as usual and is saved too
     save_adapters(model, tmp_path / "a.safetensors")
     fresh = load_adapters(network(), tmp_path / "a.safetensors")
     assert torch.equal(fresh(X), model(X))

@@ -28,7 +28,7 @@ class TestCOFT(RotationContract):
         distance = torch.linalg.matrix_norm(r - torch.eye(16, dtype=torch.float64))
         assert 0.5 * eps < distance <= eps * (1 + 1e-9)
 
-    def test_inside_it_is_oft(self):
+    def test_coft_within_its_bound_is_oft(self):
         methods = TuningMethod("oft", 4), TuningMethod("coft", 4, eps=10.0)
         free, bound = (BlockRotation(method, 1, 8, torch.empty(0).double()) for method in methods)
         free.raw.data.normal_(std=0.1)
@@ -50,7 +50,7 @@ def test_skew_cayley_gradient():
     assert torch.autograd.gradcheck(lambda r: skew_cayley(r, 4), (raw,))
 
 
-def test_turning_blocks_is_a_block_diagonal_product():
+def test_rotating_blocks_is_a_block_diagonal_product():
     rows, r = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 3, 4, 4, dtype=torch.float64)
     expected = torch.stack([x @ torch.block_diag(*m) for x, m in zip(rows, r, strict=True)])
     assert torch.allclose(rotate_blocks(rows, r), expected)

@@ -9,13 +9,13 @@ class TestPOET(RotationContract):
     method = TuningMethod("poet", 4)
 
     def compare(self, old, new, parts):
-        """Rows are mixed as well: the singular values stay; those of each part, for its outputs turn among themselves."""
-        if parts == 2:  # the groups of a convolution share R on the side of the inputs, and each has an R' of its own
+        """Rows are mixed too, so only the singular values of each part stay the same."""
+        if parts == 2:  # the groups of a convolution share R, and each has its own R'
             parts = 1
         for a, b in zip(old.chunk(parts), new.chunk(parts), strict=True):
             assert torch.allclose(torch.linalg.svdvals(b), torch.linalg.svdvals(a), atol=1e-12)
 
-    def test_both_sides_turn(self):
+    def test_both_sides_rotate(self):
         layer, _ = build("linear, inputs turned", torch.float64)
         w = layer.weight.detach().clone()
         self.shake(self.tune(layer))
@@ -25,7 +25,7 @@ class TestPOET(RotationContract):
         assert not torch.allclose(expected @ expected.T, w @ w.T, atol=1e-3)
 
 
-def test_is_a_block_turn_of_the_coordinates_in_their_order():
+def test_is_a_block_rotation_of_the_permuted_coordinates():
     like, generator = torch.empty(0, dtype=torch.float64), torch.Generator().manual_seed(0)
     turn = PermutedRotation(TuningMethod("poet", 4), 1, 8, like, generator)
     turn.raw.data.normal_()

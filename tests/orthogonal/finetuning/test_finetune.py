@@ -1,4 +1,4 @@
-"""The door, pretrained architectures built from their configurations, and the peer: where it is right and where not."""
+"""The function ``finetune``, pretrained architectures built from configurations, and comparisons with peft."""
 
 import copy
 import warnings
@@ -63,7 +63,7 @@ def test_pretrained_architectures(transformers, name, method):
     plain = copy.deepcopy(model)
     y = model(x).logits
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # position tables and tied decoders, which the plan names
+        warnings.simplefilter("ignore", UserWarning)  # warnings about position tables and tied decoders
         finetune(model, method, block=8)
         plan = plan_finetune(plain, TuningMethod(method, 8))
     assert len(plan.changed) == layers, str(plan)
@@ -86,7 +86,7 @@ def peft():
 
 
 class TestPeer:
-    """peft 0.21: equality where it is right, and in float64 where it is not."""
+    """Comparisons with peft 0.21, and with formulas in float64 where peft is wrong."""
 
     @staticmethod
     def wrap(peft, layer, config):
@@ -136,7 +136,7 @@ class TestPeer:
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
 
     def test_its_butterflies_do_not_mix_further(self, peft):
-        """Its second and third permutation join the same half blocks, so a third factor adds no mixing; ours does."""
+        """peft's second and third permutations join the same half blocks, so its third factor adds no mixing."""
         from peft.tuners.boft.layer import BOFTLayer
 
         def pairs(i):
@@ -147,7 +147,7 @@ class TestPeer:
 
     @pytest.mark.parametrize("kernel", [(3, 3), (1, 3)])
     def test_convolutions(self, peft, kernel):
-        """In float64 ours is the convolution with the turned filters; the peer's unmerged and merged layers disagree."""
+        """In float64 our layer is the convolution with rotated filters; peft's unmerged and merged layers disagree."""
         torch.manual_seed(0)
         layer = nn.Conv2d(4, 6, kernel, padding=1).double()
         x = torch.randn(2, 4, 8, 8, dtype=torch.float64)

@@ -8,6 +8,7 @@ from torch import nn
 from hypersphere.orthogonal import (
     add_task,
     average_tasks,
+    cayley,
     finetune,
     merge,
     merge_finetunings,
@@ -15,6 +16,7 @@ from hypersphere.orthogonal import (
     split_finetuning,
     use_task,
 )
+from hypersphere.orthogonal.finetuning.finetuning_merge import average_generators
 from tests.orthogonal.finetuning.contracts import Conv1D, shake
 
 
@@ -59,7 +61,7 @@ def test_a_rotation_leaves_no_residual_and_free_directions_stay(neurons):
     assert torch.allclose(torch.linalg.det(r), torch.ones(1, dtype=torch.float64))
     still = split_finetuning(base, base)["weight"].rotation[0]
     assert torch.allclose(still, eye, atol=1e-10)
-    if neurons == 3:  # nothing is turned that no old or new neuron points to
+    if neurons == 3:  # directions without old and new neurons are not rotated
         seen = torch.linalg.qr(torch.cat([base.weight, tuned.weight]).T).Q
         outside = eye - seen @ seen.T
         assert torch.allclose(r[0] @ outside, outside, atol=1e-10)
@@ -123,3 +125,39 @@ def test_refuses():
     turned = {"weight": -base.weight, "bias": base.bias}
     with pytest.raises(ValueError, match="rotated by 180°"):
         merge_finetunings(base, [turned, turned])
+
+
+def skew(raw, n):
+    x = torch.zeros(n, n, dtype=raw.dtype)
+    i, j = torch.triu_indices(n, n, 1)
+    x[i, j] = raw
+    return x - x.T
+
+
+def test_the_average_of_tasks_has_the_mean_direction_and_the_mean_length():
+    layer = shake(add_task(finetune(nn.Linear(6, 30, dtype=torch.float64), block=6), "b"))
+    w = layer.parametrizations.weight.original
+    own = layer.parametrizations.weight[0]
+    a, b = (skew(own.tasks[task].inputs.raw[0, 0].detach(), 6) for task in ("default", "b"))
+    mean = (a.norm() + b.norm()) / (a + b).norm() * (a + b) / 2
+    use_task(average_tasks(layer, into="mean"), "mean")
+    assert torch.allclose(layer.weight, w @ cayley(mean).T, atol=1e-12)
+    assert torch.allclose(mean.norm(), (a.norm() + b.norm()) / 2)
+
+
+def test_equal_tasks_are_their_own_average_and_opposite_ones_cancel():
+    raw = torch.randn(1, 3, 6)
+    assert torch.allclose(average_generators(torch.stack([raw, raw])), raw)
+    assert torch.equal(average_generators(torch.stack([raw, -raw])), torch.zeros_like(raw))
+
+
+def test_refused_averages_of_tasks():
+    layer = add_task(finetune(nn.Linear(16, 60), block=4), "b")
+    with pytest.raises(ValueError, match="two or more tasks"):
+        average_tasks(layer, ["b"])
+    with pytest.raises(ValueError, match="has no task 'c'; its tasks are default, b"):
+        average_tasks(layer, ["b", "c"])
+    with pytest.raises(ValueError, match="into must be a new name"):
+        average_tasks(layer, into="b")
+    with pytest.raises(ValueError, match="is tuned by 'hra', whose R is not a single Cayley transform"):
+        average_tasks(add_task(finetune(nn.Linear(16, 60), "hra"), "b"))

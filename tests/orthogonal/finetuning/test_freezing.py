@@ -20,7 +20,7 @@ def test_only_rotations_and_the_classifier_learn():
     assert trained(finetune(network(), block=4, classifier=False, train=[nn.LayerNorm])) == ["1.0.weight", "1.0.bias"]
 
 
-def test_everything_that_learned_before_learns_again():
+def test_thawing_restores_what_was_trainable():
     model = network()
     model[0].bias.requires_grad_(False)
     finetune(model, block=4)

@@ -23,14 +23,14 @@ def test_a_generator_is_scaled_by_the_root_of_its_entries(block):
     assert rates(network(block=block), scale=False)["raw"] == 0.1
 
 
-def test_what_is_no_generator_is_not_scaled():
+def test_parameters_other_than_generators_are_not_scaled():
     assert set(rates(network("hra")).values()) == {0.1}
     assert set(rates(network("lora")).values()) == {0.1}
     assert rates(network("oft", block=4, lengths=True))["lengths"] == 0.1
 
 
 @pytest.mark.parametrize("scale", [True, False])
-def test_one_step_of_adam_turns_by_the_same_length_for_every_block_size(scale):
+def test_one_step_of_adam_rotates_equally_for_every_block_size(scale):
     lengths = []
     for block in (4, 8, 16, 32):
         model = network(block=block, classifier=False, only=["0"])

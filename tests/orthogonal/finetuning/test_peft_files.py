@@ -1,4 +1,4 @@
-"""Adapters go to peft and back; peft itself computes the outputs on the other side."""
+"""Adapters in peft's format, compared with the outputs of peft."""
 
 import json
 import types
@@ -53,7 +53,7 @@ OURS = [
 
 @pytest.fixture(autouse=True)
 def butterflies(monkeypatch):
-    """peft multiplies several butterfly factors on GPUs only; here plain torch takes the place of its CUDA code."""
+    """Replace peft's CUDA code for several butterfly factors by plain torch."""
     from peft.tuners.boft import layer
 
     def forward(blocks):
@@ -64,9 +64,9 @@ def butterflies(monkeypatch):
 
 
 @pytest.mark.parametrize(("method", "options", "make"), OURS)
-def test_peft_computes_what_was_trained_here(tmp_path, method, options, make):
+def test_adapters_trained_here_compute_the_same_in_peft(tmp_path, method, options, make):
     model = shake(finetune(make(), method, **options))
-    nn.init.normal_(model[3].bias)  # the classifier is trained as usual and goes along
+    nn.init.normal_(model[3].bias)  # the classifier is trained as usual and is saved too
     save_peft_adapter(model, tmp_path)
     theirs = peft.PeftModel.from_pretrained(make(), str(tmp_path)).eval()
     assert torch.allclose(theirs(X[make]), model(X[make]), atol=1e-5)
@@ -106,7 +106,7 @@ def saved_by_peft(folder, config, make, layers=None):
 
 
 @pytest.mark.parametrize(("config", "make"), THEIRS)
-def test_what_peft_trained_is_computed_here(tmp_path, config, make):
+def test_adapters_trained_by_peft_compute_the_same_here(tmp_path, config, make):
     theirs = saved_by_peft(tmp_path, config(), make)
     model = load_peft_adapter(make(), tmp_path)
     expected = theirs(X[make])
@@ -127,7 +127,7 @@ def refusal(tmp_path, config, make, **changed):
     return str(caught.value)
 
 
-def test_what_differs_is_refused_with_the_reason(tmp_path):
+def test_differences_from_peft_are_refused_with_the_reason(tmp_path):
     exact = {"oft_block_size": 4, "use_cayley_neumann": False}
     assert "series of 5 terms, whose R is not orthogonal" in refusal(tmp_path, peft.OFTConfig(oft_block_size=4), linear)
     assert "projects the generators" in refusal(tmp_path, peft.OFTConfig(**exact), linear, coft=True)

@@ -1,4 +1,4 @@
-"""The tensors of peft's files against the equations of its methods in float64; test_peft_files.py asks peft itself."""
+"""The tensors of peft's files, compared with the equations of its methods in float64. test_peft_files.py compares with peft."""
 
 import pytest
 import torch

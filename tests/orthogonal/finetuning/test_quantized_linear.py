@@ -26,7 +26,7 @@ def dynamic():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 8))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch announces the end of this kind of quantization
+        warnings.simplefilter("ignore")  # torch warns that this kind of quantization is deprecated
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
 
 

@@ -40,18 +40,16 @@ def test_the_model_computes_what_it_did():
     )
 
 
-def test_every_so_many_steps():
+def test_projection_after_a_number_of_steps():
     model = network()
     optimizer = train(model, 5, 2)
     own = model[2].parametrizations.weight[0]
     assert (int(own.steps), int(own.redraws)) == (5, 2)
-    assert all(
-        int(s["step"]) == 1 for s in optimizer.state.values()
-    )  # what was learned before lies in other coordinates
+    assert all(int(s["step"]) == 1 for s in optimizer.state.values())  # earlier states belong to other coordinates
 
 
 def test_blocks_meet_by_redrawing():
-    """Blocks of four alone leave a subspace untouched that more than one draw reaches: the loss falls further."""
+    """Fixed blocks of four cannot reach a subspace that redrawn blocks reach, so redrawing decreases the loss further."""
     still, drawn = network(), network()
     train(still, 40, 1000)
     train(drawn, 40, 10)
@@ -67,7 +65,7 @@ def test_a_resumed_run_is_the_same_run(stop):
     optimizer = train(first, stop, 4)
     second = network()
     second.load_state_dict(first.state_dict())
-    torch.rand(3)  # the process that goes on has drawn other numbers
+    torch.rand(3)  # the uninterrupted process has drawn other numbers
     train(second, 12 - stop, 4, optimizer.state_dict())
     assert torch.equal(second(X), whole(X))
 

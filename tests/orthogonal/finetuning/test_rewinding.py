@@ -4,7 +4,7 @@ from torch import nn
 
 from hypersphere.orthogonal import cayley, choose_rewind, finetune, merge, overparameterize, rewind
 from tests.orthogonal.finetuning.contracts import shake
-from tests.orthogonal.finetuning.test_task_average import skew
+from tests.orthogonal.finetuning.test_finetuning_merge import skew
 
 
 def test_the_generator_is_scaled():
@@ -14,7 +14,7 @@ def test_the_generator_is_scaled():
     assert torch.allclose(rewind(layer, 0.3).weight, w @ cayley(0.3 * a).T, atol=1e-12)
 
 
-def test_a_pair_of_reflections_turns_its_plane_by_a_share_of_its_angle():
+def test_rewinding_scales_the_angle_of_a_pair_of_reflections():
     layer = shake(finetune(nn.Linear(5, 30, dtype=torch.float64), "hra", rank=2))
     turn = layer.parametrizations.weight[0].change.inputs
     whole = turn.matrix()[0]

@@ -4,6 +4,8 @@ from torch import nn
 
 from hypersphere.orthogonal import finetune
 from hypersphere.orthogonal.finetuning import rotated
+from hypersphere.orthogonal.finetuning.block_rotation import skew_cayley
+from hypersphere.orthogonal.finetuning.rotated import apply_rotated_linear
 from tests.orthogonal.finetuning.contracts import shake
 
 LAYERS = {
@@ -15,7 +17,7 @@ every_layer = pytest.mark.parametrize("kind", LAYERS)
 
 
 def kept(layer, x):
-    """The numbers that the forward pass keeps for the backward pass beside parameters and the input, and the output."""
+    """Return the count of numbers saved for the backward pass, except parameters and input, and the output."""
     own = {p.untyped_storage().data_ptr() for p in layer.parameters()} | {x.untyped_storage().data_ptr()}
     found = {}
 
@@ -74,3 +76,24 @@ def test_learned_lengths_scale_the_rotated_neurons(method, kind):
     assert torch.allclose(layer.weight.flatten(1), expected, atol=1e-10)
     compute = nn.functional.linear if isinstance(layer, nn.Linear) else nn.functional.conv2d
     assert torch.allclose(layer(x), compute(x, layer.weight, layer.bias), atol=1e-10)
+
+
+@pytest.mark.parametrize("tokens", [3, 50])
+@pytest.mark.parametrize("inputs", [True, False])
+def test_the_rotated_product_equals_the_dense_product_with_its_gradients(tokens, inputs):
+    weight, bias = torch.randn(9, 8, dtype=torch.float64), torch.randn(9, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, tokens, 8, dtype=torch.float64, requires_grad=inputs)
+    raw = torch.randn(1, 2, 6, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(2, tokens, 9, dtype=torch.float64)
+    leaves = [t for t in (x, bias, raw) if t.requires_grad]
+    y = apply_rotated_linear(x, weight, bias, skew_cayley(raw, 4))
+    expected = x @ torch.block_diag(*skew_cayley(raw, 4)[0]) @ weight.T + bias
+    assert torch.allclose(y, expected, atol=1e-12)
+    for a, b in zip(torch.autograd.grad(y, leaves, g), torch.autograd.grad(expected, leaves, g), strict=True):
+        assert torch.allclose(a, b, atol=1e-11)
+
+
+def test_the_rotated_product_without_bias():
+    weight, x = torch.randn(3, 8), torch.randn(5, 8, requires_grad=True)
+    eye = torch.eye(4).expand(1, 2, 4, 4)
+    assert torch.equal(apply_rotated_linear(x, weight, None, eye), torch.nn.functional.linear(x, weight))

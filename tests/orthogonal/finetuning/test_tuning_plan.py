@@ -48,9 +48,7 @@ def test_tied_weights_are_left_out_or_refused_by_name():
     plan = plan_finetune(Tied(), classifier=False)
     assert list(plan.changed) == ["hidden"]
     assert plan.skipped["decoder"].startswith("its weight is tied (table.weight, decoder.weight)")
-    assert (
-        "its weight is tied" in plan_finetune(Tied()).skipped["decoder"]
-    )  # not trained as a classifier, unless told to
+    assert "its weight is tied" in plan_finetune(Tied()).skipped["decoder"]  # not trained as a classifier by default
     assert plan_finetune(Tied(), classifier="decoder").skipped["decoder"] == "the classifier, which is trained as usual"
     with pytest.raises(ValueError, match="'decoder' is named in only but cannot be tuned: its weight is tied"):
         plan_finetune(Tied(), only=["decoder"], classifier=False)

@@ -1,4 +1,4 @@
-"""The contract of weight changes: what a subclass need not write, and that every method's class writes the rest."""
+"""The interface of weight changes: defaults of the base class, and subclasses of all methods."""
 
 import inspect
 
@@ -11,7 +11,7 @@ from hypersphere.orthogonal.finetuning.weight_change import WeightChange, Weight
 
 
 class Scaled(WeightChange):
-    """The smallest change there can be: one factor of all rows."""
+    """A minimal change: one factor of all rows."""
 
     def __init__(self, method=None, layout=None, rows=None, like=None, generator=None):
         nn.Module.__init__(self)
@@ -38,7 +38,7 @@ class Scaled(WeightChange):
         return 1
 
 
-def test_what_a_change_need_not_write():
+def test_defaults_of_a_change():
     change, method = Scaled(), TuningMethod("lora")
     assert Scaled.explain_misfit(method, 7) is None
     assert Scaled.explain_quantized(method) is None
@@ -48,7 +48,7 @@ def test_what_a_change_need_not_write():
     assert [(p is change.factor, factor) for p, factor in change.list_rate_factors()] == [(True, 1.0)]
 
 
-def test_a_change_without_outputs_of_its_own_needs_the_weight():
+def test_a_change_without_compute_around_needs_the_weight():
     with pytest.raises(TypeError, match="Scaled needs the weight itself"):
         Scaled().compute_outputs(torch.zeros(2, 3), torch.zeros(4, 3), None)
 

@@ -1,4 +1,4 @@
-"""What every map to an orthogonal matrix must be; a new one inherits this and adds only what is its own."""
+"""The contracts of maps to orthogonal matrices."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ class MapContract:
         raise AssertionError("the contract's class must give the function")
 
     def reference(self, x):
-        """The same map of one float64 matrix, by other means."""
+        """Compute the map of one float64 matrix by an independent method."""
         raise AssertionError("the contract's class must give the reference")
 
     def matrices(self, *shape, dtype=torch.float64):

@@ -11,7 +11,7 @@ from tests.orthogonal.maps.contracts import SINGULAR, HandWrittenBackward, MapCo
 
 class TestCayley(HandWrittenBackward, MapContract):
     function = staticmethod(cayley)
-    # where ‖A‖ nears 1/ε nothing of the I in I − A is left: the size it bears is tested below
+    # for ‖A‖ near 1/ε the I in I − A is lost to rounding; the supported size is tested below
     starts = tuple(name for name in SINGULAR if name != "huge")
 
     def reference(self, x):
@@ -43,7 +43,7 @@ class TestCayley(HandWrittenBackward, MapContract):
         r = cayley(a, terms=terms)
         assert torch.allclose(r, (torch.eye(6) + a) @ series)
         assert torch.linalg.matrix_norm(r - cayley(a), 2) <= 0.3 ** (terms + 1) * 1.001
-        # the point of an even order: the error of RᵀR is of second order
+        # for an even order the error of RᵀR is of second order
         assert deviation(r) <= 0.3 ** (2 * terms + 2) * 1.001
 
     def test_the_series_gradcheck(self):

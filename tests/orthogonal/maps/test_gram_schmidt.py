@@ -51,7 +51,7 @@ class TestModified(MapContract):
         return gram_schmidt(x, modified=True)
 
     def matrices(self, *shape, dtype=torch.float64):
-        # one pass of either loop loses digits in proportion to the condition; that is what the iterations are for
+        # one pass of either loop loses digits in proportion to the condition number; iterations restore them
         eye = torch.eye(shape[-1], dtype=dtype)
         return super().matrices(*shape, dtype=dtype) / shape[-1] ** 0.5 + 2 * eye
 

@@ -13,7 +13,7 @@ class TestNewtonSchulz(HandWrittenBackward, MapContract):
         "identity",
         "negative identity",
         "huge",
-    )  # a singular matrix has no polar factor that products alone could find
+    )  # matrix products cannot complete a singular matrix
 
     def reference(self, x):
         return scipy.linalg.polar(x.numpy())[0]
@@ -41,7 +41,7 @@ class TestNewtonSchulz(HandWrittenBackward, MapContract):
         errors = [deviation(newton_schulz(x, steps)) for steps in (3, 10, 20, 30)]
         assert errors == sorted(errors, reverse=True)
 
-    def test_the_condition_that_the_default_bears(self):
+    def test_the_default_bears_large_condition_numbers(self):
         u, v = (torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64))[0] for _ in range(2))
         x = u @ torch.diag(torch.logspace(0, -7, 12, dtype=torch.float64)) @ v
         assert deviation(newton_schulz(x)) <= 1e-10
@@ -75,7 +75,7 @@ class TestNewtonSchulz(HandWrittenBackward, MapContract):
         assert deviation(q) > 1e-3
         assert deviation(polish(q, 2)) <= 2e-6
 
-    def test_goes_into_the_slot_like_any_map(self):
+    def test_is_accepted_like_any_map(self):
         layer = torch.nn.Linear(6, 2)
         before = layer.weight.detach().clone()
         assert torch.allclose(overparameterize(layer, newton_schulz).weight, before, atol=1e-6)

@@ -21,7 +21,7 @@ class TestUnconstrained(MethodContract):
 
 
 class Scaled(nn.Module):
-    """A user's module with a parameter of its own."""
+    """A user's module with a parameter."""
 
     def __init__(self):
         super().__init__()

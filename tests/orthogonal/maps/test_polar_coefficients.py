@@ -9,7 +9,7 @@ from hypersphere.orthogonal import orthogonalize, polar_coefficients
 
 
 def best_by_linear_program(low, high, degree):
-    """The smallest largest error of an odd polynomial on a grid: minimize E with |p(x) − 1| ≤ E."""
+    """Return the minimax error of an odd polynomial on a grid: minimize E with |p(x) − 1| ≤ E."""
     x = np.linspace(low, high, 4001)
     powers = x[:, None] ** np.arange(1, degree + 1, 2)
     bounds = np.ones((len(x), 1))

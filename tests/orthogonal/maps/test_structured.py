@@ -13,7 +13,7 @@ class TestSymmetricPositive(MethodContract):
         assert torch.allclose(r, r.mT)
         assert (torch.linalg.eigvalsh(r) > 0).all()
 
-    def test_no_neuron_turns_by_more_than_a_right_angle(self):
+    def test_no_neuron_rotates_by_more_than_a_right_angle(self):
         v = torch.randn(100, 6)
         assert ((v @ self.method(torch.randn(6, 6)).mT) * v).sum(1).min() > 0
 
@@ -72,7 +72,7 @@ class TestHessenberg(MethodContract):
 
 
 class TestSkew:
-    def test_turns_every_neuron_by_a_right_angle(self):
+    def test_rotates_every_neuron_by_a_right_angle(self):
         v, r = torch.randn(50, 6), Skew()(torch.randn(6, 6))
         assert torch.equal(r, -r.mT)
         assert ((v @ r.mT) * v).sum(1).abs().max() < 1e-5

@@ -1,4 +1,4 @@
-"""Projections of neurons for CoMHE: one file each; a new one says what it draws and what it makes of the neurons."""
+"""Projections of neurons for CoMHE."""
 
 from .adversarial_projection import AdversarialProjection
 from .angle_preserving import AnglePreservingProjection

@@ -9,18 +9,20 @@ from .random import RandomProjection
 
 
 class AdversarialProjection(RandomProjection):
-    r"""min_W max_P of the projected energy  (eq. 6.8): P climbs the energy that the neurons descend.
+    r"""min_W max_P of the projected energy  (eq. 6.8): P maximizes the energy that the neurons minimize.
 
-    At each :meth:`step` every basis moves by ``lr`` of its own length along its gradient, because the energy does not
-    depend on the length of P and its gradient shrinks as P grows. Liu (2020) leaves the step open and calls the game
-    unstable.
+    Each :meth:`step` moves every basis along its gradient by ``lr`` times the length of the basis. The step is relative,
+    because the energy does not depend on the length of P and its gradient decreases as P becomes longer. Liu (2020) does
+    not specify the step and calls the optimization unstable.
 
     >>> AdversarialProjection(dim=20)
     AdversarialProjection(dim=20, count=1, every=1000, lr=0.01)
     """
 
     direction: float = 1.0
-    """1 climbs the energy, −1 descends it."""
+    """1 maximizes the energy, −1 minimizes it."""
+
+    arguments = ("dim", "count", "every", "lr")
 
     def __init__(self, dim: int = 30, count: int = 1, every: int | None = 1000, *, lr: float = 0.01, seed: int = 0):
         super().__init__(dim, count, every, seed=seed)
@@ -31,13 +33,13 @@ class AdversarialProjection(RandomProjection):
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
         """Move every basis along its gradient, then advance the schedule."""
         bases = [buffer for name, buffer in self.named_buffers() if name in self._sizes]
-        if not bases:  # no hidden layer was fit to be regularized
+        if not bases:  # there is no hidden layer to regularize
             return super().step(weights, energy)
-        moving = {name: w.detach() for name, w in weights.items()}
+        detached = {name: w.detach() for name, w in weights.items()}
         for basis in bases:
             basis.requires_grad_()
         with torch.enable_grad():
-            values = self.energies(moving, energy).values()
+            values = self.energies(detached, energy).values()
             total = torch.stack([value.to(bases[0].device) for value in values]).sum()
             gradients = torch.autograd.grad(total, bases)
         for basis, gradient in zip(bases, gradients, strict=True):
@@ -45,7 +47,3 @@ class AdversarialProjection(RandomProjection):
             length = norm(basis.flatten(1))[:, None, None]
             basis.add_(self.direction * self.lr * length * normalize(gradient.flatten(1)).view_as(gradient))
         super().step(weights, energy)
-
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments."""
-        return f"dim={self.dim}, count={self.count}, every={self.every}, lr={self.lr:g}"

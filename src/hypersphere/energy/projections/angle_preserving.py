@@ -13,26 +13,27 @@ from .random import RandomProjection, project
 
 
 class AnglePreservingProjection(RandomProjection):
-    r"""P learned to keep the angles between neurons, L_P = mean_{i≠j} (θ(ŵ_i, ŵ_j) − θ(Pŵ_i, Pŵ_j))²  (eq. 6.6).
+    r"""P learned to preserve the angles between neurons, L_P = mean_{i≠j} (θ(ŵ_i, ŵ_j) − θ(Pŵ_i, Pŵ_j))²  (eq. 6.6).
 
-    The bases start random, one by default, and are redrawn every ``every`` steps. Every ``update`` steps (10 in Liu
-    (2020), 6.6.1) P takes ``inner_steps`` steps P ← P − η∂L_P/∂P. Layers that share a basis share L_P, the mean over
-    them.
+    The bases are initially random and are redrawn every ``every`` steps. Every ``update`` steps (10 in Liu (2020), 6.6.1)
+    P takes ``inner_steps`` steps P ← P − η∂L_P/∂P. If layers share a basis, L_P is the mean over these layers.
 
     Args:
-        dim, count, every, seed: as in :class:`RandomProjection`.
-        mode: ``"unrolled"``: the energy is that at P after its steps, differentiated through them, which takes second
-            derivatives; the form that Liu (2020) uses (6.6.1). ``"alternating"``: the energy is that at P itself.
-        lr: η. Liu (2020) gives none; at 30 one step lowers the L_P of a random basis by half for neurons of 27
-            dimensions, by 1 % for 2304.
-        update: training steps between the updates of P.
-        inner_steps: steps of gradient descent on L_P in each update and, unrolled, before each energy.
+        dim, count, every, seed: As in :class:`RandomProjection`.
+        mode: ``"unrolled"``: the energy is computed with P after its steps and differentiated through them, which takes
+            second derivatives; Liu (2020) uses this form (6.6.1). ``"alternating"``: the energy is computed with P itself.
+        lr: η. Liu (2020) gives no value. At 30, one step decreases L_P of a random basis by half for neurons of 27
+            dimensions and by 1 % for 2304 dimensions.
+        update: Number of training steps between the updates of P.
+        inner_steps: Number of steps of gradient descent on L_P in each update and, in unrolled mode, before each energy.
         preserve: ``"cosine"`` compares cosines in place of angles, as Liu (2020) does for convenience; ``"angle"``
             compares angles.
 
     >>> AnglePreservingProjection(inner_steps=2)
     AnglePreservingProjection(dim=30, count=1, every=1000, mode='unrolled', lr=30, update=10, inner_steps=2, preserve='cosine')
     """
+
+    arguments = ("dim", "count", "every", "mode", "lr", "update", "inner_steps", "preserve")
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class AnglePreservingProjection(RandomProjection):
         self.mode, self.lr, self.update, self.inner_steps, self.preserve = mode, lr, update, inner_steps, preserve
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """Return the neurons projected by P, or by P after its step."""
+        """Return the neurons projected by P, in unrolled mode by P after its steps."""
         if self.mode == "alternating":
             return super().views(weights)
         stepped: dict[str, Tensor] = {}
@@ -71,22 +72,25 @@ class AnglePreservingProjection(RandomProjection):
         return {name: [project(weight, stepped[self._names[name]["basis"]])] for name, weight in weights.items()}
 
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
-        """Advance; move P where an update is due, before any redraw."""
+        """Update P if it is due, then redraw the bases if they are due."""
         if (self.steps + 1) % self.update == 0:
             for buffer, layers in self._group_by_basis().items():
-                own = [weights[name].detach() for name in layers]
-                self.get_buffer(buffer).copy_(self._unroll_step(own, self.basis(layers[0], own[0]), unrolled=False))
+                detached = [weights[name].detach() for name in layers]
+                basis = self.basis(layers[0], detached[0])
+                self.get_buffer(buffer).copy_(self._unroll_step(detached, basis, unrolled=False))
         super().step(weights, energy)
 
     def loss(self, weights: list[Tensor], basis: Float[Tensor, "count k d"]) -> Float[Tensor, ""]:
-        """Return L_P of layers that share a basis: the mean over bases, pairs and layers."""
+        """Return L_P of the layers that share a basis, the mean over bases, pairs and layers."""
         if self.preserve == "cosine":
             return cosine_loss(weights, basis)
         losses = []
         for weight in weights:
             n = weight.shape[1]
-            before, after = _angles(weight), _angles(project(weight, basis))
-            losses.append((before - after).square().mean() * (n / (n - 1)))  # the diagonal is 0 and not a pair
+            before, after = _compute_angles(weight), _compute_angles(project(weight, basis))
+            losses.append(
+                (before - after).square().mean() * (n / (n - 1))
+            )  # the entries of the diagonal are 0 and are not pairs
         return torch.stack(losses).mean()
 
     def _unroll_step(self, weights: list[Tensor], basis: Tensor, unrolled: bool) -> Tensor:
@@ -103,18 +107,13 @@ class AnglePreservingProjection(RandomProjection):
             return basis
 
     def _group_by_basis(self) -> dict[str, list[str]]:
-        """Return the layers of each basis."""
+        """Return the names of the layers by the name of their basis."""
         groups: dict[str, list[str]] = {}
         for layer, parts in self._names.items():
             groups.setdefault(parts["basis"], []).append(layer)
         return groups
 
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments."""
-        own = f"mode={self.mode!r}, lr={self.lr:g}, update={self.update}, inner_steps={self.inner_steps}"
-        return f"dim={self.dim}, count={self.count}, every={self.every}, {own}, preserve={self.preserve!r}"
 
-
-def _angles(points: Tensor) -> Tensor:
+def _compute_angles(points: Tensor) -> Tensor:
     x = normalize(points)
     return arccos(x @ x.mT)

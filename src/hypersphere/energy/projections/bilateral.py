@@ -13,13 +13,15 @@ from .random import project
 class BilateralProjection(Projection):
     r"""E_s of the columns of Y₁ = P₁W plus E_s of the columns of Y₂ = WP₂  (eq. E.20–E.22).
 
-    The columns of W are the neurons: Y₁ has all of them in ``rank`` dimensions, Y₂ has ``rank`` mixtures of them in their
-    own dimension. Both matrices are Gaussian and redrawn every ``every`` steps; P₁ is shared by layers of equal dimension
-    and P₂ by layers of equally many neurons.
+    The columns of W are the neurons. Y₁ contains all neurons, projected to ``rank`` dimensions. Y₂ contains ``rank`` random
+    mixtures of the neurons in the original dimension. P₁ and P₂ are Gaussian and are redrawn every ``every`` steps. Layers of
+    equal dimension share P₁, and layers with the same number of neurons share P₂.
 
     >>> BilateralProjection(rank=10)
     BilateralProjection(rank=10, every=1000)
     """
+
+    arguments = ("rank", "every")
 
     def __init__(self, rank: int = 30, every: int | None = 1000, seed: int = 0):
         super().__init__(every=every, seed=seed)
@@ -28,7 +30,7 @@ class BilateralProjection(Projection):
         self.rank = rank
 
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
-        """Return P₁ for the dimension and P₂ for the number of neurons."""
+        """Return the dimension as the size of P₁ and the number of neurons as the size of P₂."""
         return {"left": dim, "right": neurons}
 
     def draw(self, part: str, size: int) -> Float[Tensor, "1 rank size"]:
@@ -44,7 +46,3 @@ class BilateralProjection(Projection):
             ]
             for name, weight in weights.items()
         }
-
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments."""
-        return f"rank={self.rank}, every={self.every}"

@@ -12,14 +12,14 @@ from .random import RandomProjection
 class HadamardProjection(RandomProjection):
     r"""P = S·H·D: random signs D, the Walsh–Hadamard matrix H, and ``dim`` of its rows S, scaled by 1/√dim.
 
-    Its rows are as many as ``dim``, or the next power of two above the neurons' dimension if that is less.
+    P has ``dim`` rows, but at most the next power of two above the dimension of the neurons.
 
     >>> HadamardProjection(dim=4).draw_one(8).abs().unique()
     tensor([0.5000])
     """
 
     def draw_one(self, size: int) -> Float[Tensor, "k d"]:
-        """Draw rows of H, with the columns' signs flipped at random."""
+        """Draw rows of H and multiply their columns by random signs."""
         order = 1 << max(size - 1, 1).bit_length()
         rows = torch.randperm(order, generator=self.generator)[: self.dim]
         signs = 2 * torch.randint(2, (size,), generator=self.generator) - 1

@@ -14,10 +14,10 @@ from .random import RandomProjection
 class NonlinearProjection(RandomProjection):
     r"""g(v) = h/‖h‖ with h = P₂·tanh(P₁·v̂), a random network of one hidden layer  (6.3, with the nonlinear g of 6.3.2).
 
-    Liu (2020, 6.3.2) names multi-layer perceptrons as the simplest nonlinear g and studies linear ones only. P₁ has entries N(0, 1), so
-    the hidden neurons see numbers of variance 1, where tanh bends; P₂ has entries N(0, 1/hidden). tanh is odd: g(−v) = −g(v), as the
-    half-space energy of ±g(v) assumes. Both are redrawn every ``every`` steps. Use it to test whether the linearity of a random
-    projection matters.
+    Liu (2020, 6.3.2) mentions multi-layer perceptrons as the simplest nonlinear g and studies only linear ones. P₁ has
+    entries from N(0, 1), so the inputs of tanh have the variance 1, where tanh is nonlinear. P₂ has entries from
+    N(0, 1/hidden). tanh is odd, so g(−v) = −g(v), as the half-space energy of ±g(v) assumes. Both matrices are redrawn every
+    ``every`` steps. Use it to test whether the linearity of a random projection matters.
 
     Args:
         dim: Dimension of the projected neurons.
@@ -33,6 +33,8 @@ class NonlinearProjection(RandomProjection):
     >>> NonlinearProjection(dim=20, hidden=64)
     NonlinearProjection(dim=20, count=5, every=1000, reduce='mean', hidden=64)
     """
+
+    arguments = ("dim", "count", "every", "reduce", "hidden")
 
     def __init__(
         self,
@@ -60,17 +62,13 @@ class NonlinearProjection(RandomProjection):
         return drawn if part == "inner" else drawn / math.sqrt(size)
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """Return what the networks make of the directions of the neurons.
+        """Return the outputs of the networks for the directions of the neurons.
 
         Args:
             weights: The neurons of each layer.
         """
-        found = {}
+        views = {}
         for name, weight in weights.items():
             inner, outer = (self.basis(name, weight, part).unsqueeze(1) for part in ("inner", "outer"))
-            found[name] = [torch.tanh(normalize(weight).unsqueeze(0) @ inner.mT) @ outer.mT]
-        return found
-
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments."""
-        return f"{super().extra_repr()}, hidden={self.hidden}"
+            views[name] = [torch.tanh(normalize(weight).unsqueeze(0) @ inner.mT) @ outer.mT]
+        return views

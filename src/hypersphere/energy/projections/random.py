@@ -1,7 +1,7 @@
 """Random projection (6.3.3)."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -11,14 +11,17 @@ from .projection import Projection
 
 
 class RandomProjection(Projection):
-    r"""g(v) = Pv/‖Pv‖ with Gaussian P, the energy being the mean or the maximum over ``count`` of them  (eq. 6.4, 6.5).
+    r"""g(v) = Pv/‖Pv‖ with Gaussian P; the energy is the mean or the maximum over ``count`` P  (eq. 6.4, 6.5).
 
-    The best of Liu (2020, 6.6.1) are 30 dimensions and 5 projections. Redrawing every 1, 200 or 1000 steps does equally well and
-    never redrawing does not (table E.4). P has entries N(0, 1/dim), so inner products are kept in the mean (lemma 3).
+    Liu (2020, 6.6.1) has the best results with 30 dimensions and 5 projections. Redrawing every 1, 200 or 1000 steps is
+    equally good, and never redrawing is worse (table E.4). P has entries from N(0, 1/dim), so the expectation of an inner
+    product of projected vectors is that of the original vectors (lemma 3).
 
     >>> RandomProjection(dim=20, reduce="max")
     RandomProjection(dim=20, count=5, every=1000, reduce='max')
     """
+
+    arguments: ClassVar[tuple[str, ...]] = ("dim", "count", "every", "reduce")
 
     def __init__(
         self,
@@ -29,9 +32,9 @@ class RandomProjection(Projection):
         seed: int = 0,
     ):
         super().__init__(every=every, reduce=reduce, seed=seed)
-        for name, value in (("dim", dim), ("count", count)):
-            if value < 1 + (name == "dim"):
-                raise ValueError(f"{name} must be a number ≥ {1 + (name == 'dim')}, got {value!r}")
+        for name, value, least in (("dim", dim, 2), ("count", count, 1)):
+            if value < least:
+                raise ValueError(f"{name} must be a number ≥ {least}, got {value!r}")
         self.dim, self.count = dim, count
 
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
@@ -43,16 +46,12 @@ class RandomProjection(Projection):
         return torch.stack([self.draw_one(size) for _ in range(self.count)])
 
     def draw_one(self, size: int) -> Float[Tensor, "k d"]:
-        """Draw one basis, here a Gaussian one."""
+        """Draw one Gaussian basis."""
         return torch.randn(self.dim, size, generator=self.generator) / math.sqrt(self.dim)
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """Return the projected neurons, of all bases by one product."""
+        """Return the neurons projected by all bases, in one product."""
         return {name: [project(weight, self.basis(name, weight))] for name, weight in weights.items()}
-
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments."""
-        return f"dim={self.dim}, count={self.count}, every={self.every}, reduce={self.reduce!r}"
 
 
 def project(

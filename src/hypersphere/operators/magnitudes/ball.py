@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .magnitude import Weighting, check_positive
 from .radius import WithRadius
 
 
@@ -21,12 +20,6 @@ class Ball(WithRadius):
     >>> Ball(radius=2.0, learnable_radius=False).radial(torch.tensor([1.0, 2.0, 50.0]))
     tensor([0.5000, 1.0000, 1.0000])
     """
-
-    def __init__(
-        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
-    ):
-        super().__init__(radius, learnable_radius, weighted)
-        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return α·min(‖x‖/ρ, 1)."""

@@ -97,9 +97,11 @@ class WithRadius(Magnitude):
     degree: ClassVar[int] = -1
     shortest: ClassVar[float] = 0.0
 
-    def __init__(self, radius: float, learnable_radius: bool, weighted: Weighting):
+    def __init__(
+        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
+    ):
         super().__init__(weighted)
-        self.radius = Radius(radius, learnable_radius)
+        self.alpha, self.radius = check_positive("alpha", alpha), Radius(radius, learnable_radius)
 
     @property
     def gain_by_neuron(self) -> bool:

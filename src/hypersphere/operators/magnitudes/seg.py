@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .magnitude import Weighting, check_not_negative, check_positive
+from .magnitude import Weighting, check_not_negative
 from .radius import WithRadius
 
 
@@ -36,8 +36,8 @@ class Seg(WithRadius):
         learnable_radius: bool = True,
         weighted: Weighting = None,
     ):
-        super().__init__(radius, learnable_radius, weighted)
-        self.alpha, self.beta = check_positive("alpha", alpha), check_not_negative("beta", beta)
+        super().__init__(alpha, radius, learnable_radius=learnable_radius, weighted=weighted)
+        self.beta = check_not_negative("beta", beta)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return β‖x‖ + (α − β)·min(‖x‖, ρ)."""

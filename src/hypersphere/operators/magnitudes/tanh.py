@@ -5,7 +5,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry.fast_norms import MIN_NORM, normalize_rows, per_neuron
-from .magnitude import Weighting, check_positive
 from .radius import WithRadius
 
 
@@ -29,12 +28,6 @@ class Tanh(WithRadius):
 
     shortest = MIN_NORM
     weightings = (None, "linear", "tanh_product", "product_of_tanh")
-
-    def __init__(
-        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
-    ):
-        super().__init__(radius, learnable_radius, weighted)
-        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """Return α·tanh(‖x‖/ρ)."""
