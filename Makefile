@@ -1,8 +1,8 @@
-# Every target sets up what it needs: a virtual environment in .venv, installed with the tested versions.
+# Every target first creates a virtual environment in .venv with the tested versions.
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
-# What works without any extra: the four parts and what they share.
+# Tests of the core, which needs no extra.
 CORE_TESTS := tests/geometry tests/objectives tests/operators tests/energy tests/orthogonal tests/test_angular.py tests/test_neurons.py
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 
@@ -12,9 +12,9 @@ INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.tx
 demo: $(VENV)/.train
 	$(PY) -m hypersphere.cli.main demo
 
-# Recognizes people on your photographs with a pretrained model, which is fetched on first use:
+# Recognize people on your photographs with a pretrained model, which is downloaded on first use:
 #   make demo-faces KNOWN=members STRANGERS=strangers NEW=party.jpg
-# KNOWN and STRANGERS hold one folder of photographs per person; the strangers choose the threshold (59 people for 0.05).
+# KNOWN and STRANGERS contain one folder of photographs per person. The threshold is calibrated on STRANGERS (59 people for 0.05).
 FACES := runs/demo-faces
 FPIR ?= 0.05
 demo-faces: $(VENV)/.faces
@@ -25,16 +25,16 @@ demo-faces: $(VENV)/.faces
 	$(VENV)/bin/hypersphere gallery calibrate $(FACES)/known.db sface $(STRANGERS) --fpir $(FPIR)
 	$(VENV)/bin/hypersphere gallery identify $(FACES)/known.db sface $(NEW)
 
-# Compiled files are kept: without them two workers and their processes compile a thousand files each, every time. With worksteal
-# a worker gets whole files, so that what a file prepares is prepared once.
+# Bytecode is kept; otherwise every worker and every child process compiles a thousand files again. With worksteal, a worker gets
+# whole files, so the fixtures of a file are usually set up once.
 test: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
-# The core tests with the lowest versions that pyproject.toml allows, in an environment of their own.
+# Run the core tests with the lowest versions that pyproject.toml allows, in a separate environment.
 test-oldest: .venv-oldest/.core
 	PYTHONDONTWRITEBYTECODE= .venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(CORE_TESTS) $(ARGS)
 
-# Line tracing makes compiled code ten times slower, so it is apart from the tests.
+# Separate from the tests, because line tracing makes tests of compiled code ten times slower.
 coverage: $(VENV)/.dev
 	$(PY) -m pytest -n 2 -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
 
@@ -53,29 +53,29 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@for script in benchmarks/*.py; do case $$script in benchmarks/_*) ;; *) echo "== $$script"; $(PY) $$script || exit 1;; esac; done
 
-# Measures the figures of the README again; fails if one is off by more than 15 %.
+# Measure the figures of the README again; fail if one differs by more than 15 %.
 bench-check: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) benchmarks/check_readme.py
 
-# Runs the missing runs of the study: hours on one core. It can be stopped and started again. `hypersphere data list` shows the data.
+# Run the missing runs of the study. This takes hours on one core and can be interrupted. `hypersphere data list` shows the datasets.
 reproduce: $(VENV)/.train
 	$(PY) -m studies.liu2020 --missing --threads 1 $(ARGS)
 
-# Kinds of attack can be named, make attack ARGS="images flips"; parts that have a row are not tried again without --again.
+# make attack ARGS="images flips" runs only these attacks. Parts that have a row are repeated only with --again.
 attack: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.attack $(ARGS)
 
 docs: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict
 
-# The pictures of the theory pages; they are kept in the repository.
+# Draw the pictures of the theory pages, which are stored in the repository.
 pictures: $(VENV)/.train
 	$(PY) docs/theory_pictures.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The stamp is renewed when the metadata or the pins change; the package itself is installed in place.
+# Installed again when the metadata or the pinned versions change; the package itself is installed in place.
 $(VENV)/.train: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[train]" && touch $@
 

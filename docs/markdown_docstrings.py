@@ -1,6 +1,6 @@
-"""Makes Markdown of docstrings for the reference: examples in fences, roles of Sphinx as plain code.
+"""Convert docstrings to Markdown for the reference: examples in fences, Sphinx roles as plain code.
 
-mkdocs gives this file to griffe (``extensions`` in ``mkdocs.yml``); the docstrings themselves stay as they are.
+mkdocs passes this file to griffe (``extensions`` in ``mkdocs.yml``); the source is not changed.
 """
 
 import re
@@ -12,9 +12,9 @@ ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|obj):`(~?)([^`]+)`")
 
 
 def convert_to_markdown(text: str) -> str:
-    """The docstring with ``>>>`` examples in fences of Python and ``:func:`name``` as ``name`` in code.
+    """Put ``>>>`` examples into Python fences, and replace roles such as ``:func:`name``` by ``name`` as code.
 
-    A fence stays at the indentation of its example, so that sections of arguments are still found.
+    A fence has the indentation of its example, so that sections of arguments are still recognized.
     """
     text = ROLE.sub(lambda found: f"`{found[2].rsplit('.', 1)[-1] if found[1] else found[2]}`", text)
     lines: list[str] = []
@@ -37,15 +37,15 @@ def convert_to_markdown(text: str) -> str:
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """Rewrites every docstring that griffe reads, and finds functions behind files of the same name."""
+    """Converts every docstring that griffe reads, and resolves functions that have the name of a file."""
 
     def on_object(self, *, obj: griffe.Object, **options: Any) -> None:
-        """Called once for each module, class, function and attribute."""
+        """Convert the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
             obj.docstring.value = convert_to_markdown(obj.docstring.value)
 
     def on_package(self, *, pkg: griffe.Module, **options: Any) -> None:
-        """Called when the whole package has been read."""
+        """Add aliases for exported functions that have the name of a file."""
         modules = [pkg]
         while modules:
             module = modules.pop()
@@ -57,7 +57,7 @@ class MarkdownDocstrings(griffe.Extension):
 
 
 def resolve_import(pkg: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | None:
-    """What a module means by a name, also where a file has the same one: ``from .merge import merge`` is the function."""
+    """Resolve a name as Python does: after ``from .merge import merge``, ``merge`` is the function, not the file."""
     path = module.imports.get(name)
     if path is None or path == f"{module.path}.{name}":
         found = module.members.get(name)

@@ -1,6 +1,6 @@
-"""The pictures of the theory pages, made by the library: ``make pictures`` writes them to ``docs/assets``.
+"""Draw the pictures of the theory pages with the library: ``make pictures`` writes them to ``docs/assets``.
 
-Everything is drawn from fixed seeds, so that a picture changes only when the library does.
+Seeds are fixed, so a picture changes only if the library does.
 """
 
 import math
@@ -20,7 +20,7 @@ STEPS = 150
 
 
 def draw_objectives(folder: pathlib.Path) -> None:
-    """ψ(θ) of the margins, and the loss of a feature between two classes that each of them leaves."""
+    """Draw ψ(θ) of four margins, and the loss of a feature between two classes for each of them."""
     chosen = {
         "none (softmax)": hs.margins.NoMargin(),
         "SphereFace, m = 4": hs.margins.Multiplicative(4),
@@ -29,10 +29,10 @@ def draw_objectives(folder: pathlib.Path) -> None:
     }
     figure, (left, right) = panels(2, size=(5.2, 3.6))
     plot_angular({name: margin.target for name, margin in chosen.items()}, ylabel="ψ(θ)", ax=left)
-    left.set_title("What a margin makes of the target's cosine")
+    left.set_title("Score of the target class")
 
     def loss(margin: hs.margins.Margin) -> object:
-        """Of a feature at θ from its own class and π/2 − θ from another one at a right angle to it."""
+        """Return the loss of a feature at θ from its own class and π/2 − θ from another class at a right angle."""
         return lambda cos: nn.functional.softplus(8 * (torch.sin(cos.arccos()) - margin.target(cos)))
 
     plot_angular({name: loss(margin) for name, margin in chosen.items()}, ylabel="loss, scale 8", ax=right)
@@ -40,12 +40,12 @@ def draw_objectives(folder: pathlib.Path) -> None:
     right.set_ylim(0, 10)
     right.set_xticks([0, math.pi / 8, math.pi / 4, 3 * math.pi / 8, math.pi / 2], ["0", "π/8", "π/4", "3π/8", "π/2"])
     right.axvline(math.pi / 4, color="0.7", linewidth=0.8)
-    right.set_title("Two classes at a right angle: the border is π/4")
+    right.set_title("Loss between two classes at a right angle (border: π/4)")
     figure.savefig(folder / "objectives.png", dpi=100)
 
 
 def draw_operators(folder: pathlib.Path) -> None:
-    """Magnitudes over the length of the input, and angular functions over the angle."""
+    """Draw magnitudes over the length of the input, and angular functions over the angle."""
     figure, (left, right) = panels(2, size=(5.2, 3.6))
     kinds = hs.magnitudes
     lengths = {
@@ -70,14 +70,14 @@ def draw_operators(folder: pathlib.Path) -> None:
 
 
 def respond_to_length(magnitude: nn.Module) -> object:
-    """What a layer of one neuron with this magnitude answers to inputs along the neuron, by their length."""
+    """Return the output of a layer with one neuron for inputs parallel to it, as a function of their length."""
     layer = hs.operators.Linear(2, 1, bias=False, magnitude=magnitude).eval()
     layer.weight.data = torch.tensor([[1.0, 0.0]])
     return lambda length: layer(torch.stack([length.float(), 0 * length.float()], 1))[:, 0].double()
 
 
 def draw_energy(folder: pathlib.Path) -> None:
-    """Forty neurons at random, at the least energy, and at the least energy with their opposites."""
+    """Draw random neurons, neurons of least energy, and neurons of least energy in half space."""
     torch.manual_seed(0)
     drawn = hs.geometry.uniform(40, 3)
     least, _ = hs.minimize_energy(40, 3, s=2, seed=0)
@@ -95,13 +95,13 @@ def draw_energy(folder: pathlib.Path) -> None:
 
 
 def draw_orthogonal(folder: pathlib.Path) -> None:
-    """The energy of hidden neurons while two networks learn the digits: trained freely, and turned only."""
+    """Draw the loss and the energy of hidden neurons of two networks: trained neurons, and one learned rotation."""
     torch.set_num_threads(1)
     digits = Digits()
     x, y = digits.data.flatten(1).float() / 255, digits.labels
     courses: dict[str, list[float]] = {}
     losses: dict[str, list[float]] = {}
-    for name, turned in (("trained freely", False), ("turned by one R (OPT)", True)):
+    for name, turned in (("trained neurons", False), ("one learned rotation (OPT)", True)):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(64, 48, bias=False), nn.ReLU(), nn.Linear(48, 10))
         if turned:
@@ -117,9 +117,9 @@ def draw_orthogonal(folder: pathlib.Path) -> None:
             optimizer.step()
     figure, (left, right) = panels(2, size=(5.2, 3.6))
     plot_dynamics(range(STEPS), losses, ylabel="training loss", log=True, ax=left)
-    plot_dynamics(range(STEPS), courses, ylabel="energy of the hidden neurons", ax=right)
-    left.set_title("Both learn the digits")
-    right.set_title("Only one moves its neurons against each other")
+    plot_dynamics(range(STEPS), courses, ylabel="energy", ax=right)
+    left.set_title("Training loss")
+    right.set_title("Energy of the hidden neurons")
     figure.savefig(folder / "orthogonal.png", dpi=100)
 
 
