@@ -1,4 +1,4 @@
-"""Convert the layers of a network into decoupled operators, print which layers were skipped, and restore the network."""
+"""Convert the layers of a network into decoupled operators, list the skipped layers, and restore the network."""
 
 import torch
 from torch import nn
