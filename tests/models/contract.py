@@ -1,4 +1,4 @@
-"""What every model must be; a new one inherits this and says how it is built and fed."""
+"""The contract of all models. The test of a new model inherits it and defines how the model is built and its inputs."""
 
 import copy
 import pickle
@@ -18,7 +18,7 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 class SphereConv2d(nn.Conv2d):
-    """cos θ between the filter and the patch, by unfolding: slow, obvious, and with the signature of nn.Conv2d."""
+    """cos θ between the filter and the patch, computed by unfolding: slow and simple, with the signature of nn.Conv2d."""
 
     def forward(self, x):
         rows = (x.shape[2] + 2 * self.padding[0] - self.kernel_size[0]) // self.stride[0] + 1
@@ -44,7 +44,7 @@ class SphereLinear(nn.Linear):
 
 
 class MarginHead(nn.Module):
-    """As margin heads are: labels in, loss out; logits by their own method."""
+    """A head with the interface of margin heads: ``forward`` takes labels and returns a loss, ``logits`` returns scores."""
 
     def __init__(self, features, classes):
         super().__init__()
@@ -62,20 +62,20 @@ def own_norm(channels):
 
 
 def layers_of(model, kind):
-    """The modules of a kind, the classifier left out."""
+    """Return the modules of a type without the classifier."""
     return [m for name, m in model.named_modules() if isinstance(m, kind) and not name.startswith("classifier")]
 
 
 class ModelContract:
-    """Small enough to run in milliseconds: ``small`` holds a narrow width and a small input."""
+    """Tests of a model that is small enough to run in milliseconds: ``small`` sets a narrow width and a small input."""
 
     small: dict[str, Any]
     feature_dim: int
     sphere_conv: type[nn.Module] | None = SphereConv2d
     norm: type[nn.Module] | None = nn.BatchNorm2d
     activation: type[nn.Module] = nn.ReLU
-    plain_linears = 0  # linear layers that no factory makes
-    everywhere: ClassVar[dict[str, Any]] = {}  # options under which no convolution is left plain
+    plain_linears = 0  # number of linear layers that do not come from a factory
+    everywhere: ClassVar[dict[str, Any]] = {}  # options with which every convolution comes from the factory
 
     def build(self, num_classes=5, **options):
         raise AssertionError("the contract's class must say how the model is built")
@@ -196,7 +196,7 @@ class ModelContract:
 
     def test_the_gradient_reaches_every_parameter(self):
         model = self.make()
-        with torch.no_grad():  # a start at exactly zero, as T-Net's, blocks the gradient of what is before it
+        with torch.no_grad():  # T-Net starts at exactly zero, which blocks the gradient of the layers before it
             for p in model.parameters():
                 p.add_(torch.randn_like(p), alpha=0.02)
         F.cross_entropy(model(*self.inputs()), torch.arange(len(self.inputs()[0])) % 5).backward()
@@ -270,7 +270,7 @@ class ImageContract(ModelContract):
         assert torch.allclose(model(x[1:2]), model(x)[1:2], atol=1e-5)
 
     def test_features_have_both_signs(self):
-        """A.1: no nonlinearity behind a fully connected embedding, so features fill the sphere, not one orthant."""
+        """A.1: no nonlinearity follows a fully connected embedding, so features fill the sphere and not one orthant."""
         features = self.make(feature_dim=16).features(*self.inputs(batch=8))
         assert (features > 0).any()
         assert (features < 0).any()

@@ -1,4 +1,4 @@
-"""What every network over spectrograms must be; a new one inherits this and says how it is built."""
+"""The contract of all networks over spectrograms. The test of a new network inherits it and defines how it is built."""
 
 import torch
 from torch import nn

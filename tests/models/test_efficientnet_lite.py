@@ -12,7 +12,7 @@ def test_same_padding_keeps_the_size_up_to_the_stride(side, kernel, stride):
 
 
 def test_the_published_count_of_parameters():
-    """4.7 million with the classifier of 1,000 classes (Lite0)."""
+    """Lite0 has 4.7 million parameters with the classifier of 1,000 classes."""
     count = sum(parameter.numel() for parameter in EfficientNetLite0().parameters())
     assert count + 1280 * 1000 + 1000 == 4_652_008
 

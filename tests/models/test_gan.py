@@ -77,7 +77,7 @@ def test_refuses_a_size(image_size):
 def test_spectral_norm_bounds_every_weight_by_one():
     net = models.discriminator(spectral_norm=True, width=1 / 4, feature_dim=6)
     x = torch.randn(4, 3, 32, 32)
-    for _ in range(60):  # one power iteration a pass
+    for _ in range(60):  # one power iteration per forward pass
         net(x)
     net.eval()
     weights = [m.weight.flatten(1) for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]

@@ -34,7 +34,7 @@ class TestDeeperGCN(TestGCN):
 
 
 def dense_adjacency(edges, nodes):
-    """D̃^{−1/2} Ã D̃^{−1/2} in numpy, float64, entry by entry."""
+    """Return D̃^{−1/2} Ã D̃^{−1/2}, computed in float64 by numpy, entry by entry."""
     a = np.eye(nodes)
     for i, j in edges.T.tolist():
         a[i, j] = a[j, i] = 1
@@ -56,7 +56,7 @@ def test_the_adjacency_against_numpy(graph):
 
 
 def test_the_largest_eigenvalue_is_one():
-    """What the exponent −1/2 is for; with the printed +1/2 it grows with the degrees."""
+    """The exponent −1/2 bounds the eigenvalues; with the printed +1/2 they grow with the degrees."""
     values = torch.linalg.eigvalsh(models.normalized_adjacency(EDGES, 6, dtype=torch.float64).to_dense())
     assert values.max().item() == pytest.approx(1, abs=1e-12)
     assert values.min() > -1

@@ -1,4 +1,4 @@
-"""State dicts of insightface: made from tables of names and shapes, and computed by functions of their own."""
+"""State dicts of insightface, made from tables of names and shapes, and an independent forward pass."""
 
 import pytest
 import torch

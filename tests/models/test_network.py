@@ -106,7 +106,7 @@ def test_an_activation_behind_the_features():
 
 
 class Transformer(nn.Module):
-    """Gives what networks of ``transformers`` give."""
+    """Returns outputs like those of ``transformers``."""
 
     def __init__(self, pooled):
         super().__init__()

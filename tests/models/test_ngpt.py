@@ -26,7 +26,7 @@ def unit(x):
 
 
 def block_in_float64(block, h):
-    """One block as the paper writes it, token by token and head by head."""
+    """Compute one block by the formulas of the paper, token by token and head by head."""
     state = {name: p.detach().double() for name, p in block.named_parameters()}
     dim, heads = h.shape[-1], block.attention.heads
     d = dim // heads
@@ -75,7 +75,7 @@ def small(**options):
 
 
 def lengths(net):
-    """Of every weight vector that has to be on the sphere."""
+    """Return the lengths of all weight vectors that must be on the sphere."""
     yield net.patches.conv.weight.flatten(1).norm(dim=1)
     yield net.positions.norm(dim=1)
     for block in net.blocks:

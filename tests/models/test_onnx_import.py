@@ -1,4 +1,4 @@
-"""Imported graphs compute what onnxruntime computes, and refuse what they cannot run."""
+"""Imported graphs compute the outputs of onnxruntime, and unsupported operators are refused."""
 
 import numpy as np
 import onnx
@@ -69,7 +69,7 @@ CASES = {
 def test_each_operator_agrees_with_onnxruntime(name, tmp_path):
     nodes, inputs, weights = CASES[name]
     path = write(tmp_path / "g.onnx", nodes, inputs, {"y": None}, weights)
-    network = import_onnx(path)  # compares, and raises where they differ
+    network = import_onnx(path)  # raises if the outputs differ from those of onnxruntime
     again = decode({"call": "GraphNetwork", "graph": network.graph}, NETWORK, "network").build()
     again.load_state_dict(network.state_dict())
     x = torch.randn(*inputs["x"])

@@ -73,7 +73,7 @@ class TestSphereResNet18V1(ImageContract):
 
 
 def test_parameters_of_the_imagenet_networks():
-    """The published 11.69, 21.80 and 25.56 millions, to the last one."""
+    """The numbers of parameters equal the published 11.69, 21.80 and 25.56 millions exactly."""
     with torch.device("meta"):
         assert count(models.resnet18(1000)) == 11_689_512
         assert count(models.resnet34(1000)) == 21_797_672

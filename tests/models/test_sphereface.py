@@ -18,11 +18,11 @@ class TestSphereFace10(ImageContract):
     build = staticmethod(models.sphereface10)
 
 
-# Table 2.7. For 64, 128, 256, 512 filters and u units a stage, the weights are 9·in·out for the convolution of
+# Table 2.7. For 64, 128, 256, 512 filters and u units per stage, the weights are 9·in·out for the convolution of
 # stride 2 and 2·9·out² a unit. Stride 2: 9·(3·64 + 64·128 + 128·256 + 256·512) = 1,550,016;
 # a unit: 73,728  294,912  1,179,648  4,718,592.
 # FC1 on 512 maps of 7×6: 21,504·512 = 11,010,048. Biases (of the strided ones and FC1): 64+128+256+512 + 512 = 1,472.
-# PReLU: one slope a filter, (64, 128, 256, 512)·(1 + 2u).
+# PReLU: one slope per filter, (64, 128, 256, 512)·(1 + 2u).
 FIXED = 1_550_016 + 11_010_048 + 1_472
 UNITS = {4: (0, 0, 0, 0), 10: (0, 1, 2, 0), 20: (1, 2, 4, 1), 36: (2, 4, 8, 2), 64: (3, 8, 16, 3)}
 UNIT_WEIGHTS = {4: 0, 10: 2_654_208, 20: 10_100_736, 36: 20_201_472, 64: 35_610_624}
@@ -61,7 +61,7 @@ def test_a_unit_adds_to_its_input_after_the_activation():
 
 
 def test_the_start():
-    """Units near the identity, the other layers of variance 1/fan_in."""
+    """Units start near the identity; the other layers have variance 1/fan_in."""
     net = models.sphereface20(input_size=32)
     for conv in layers_of(net, nn.Conv2d)[1:]:
         expected = 0.01 if conv.stride == (1, 1) else (1 / (conv.in_channels * 9)) ** 0.5

@@ -1,4 +1,4 @@
-"""Every recipe of a chapter, run to its end in ``smoke``."""
+"""Run the recipes of a chapter in the size ``smoke``."""
 
 import json
 
@@ -7,12 +7,12 @@ from hypersphere.training import Experiment, read_log
 
 
 def names_of(chapter):
-    """The recipes that a file defines."""
+    """Return the names of the recipes that a chapter defines."""
     return [name for name, entry in recipes.RECIPES.items() if entry.function.__module__ == chapter.__name__]
 
 
 def run_whole(name, folder):
-    """Train, and look at what is left in the folder."""
+    """Train to the end, and check the files in the folder."""
     config = recipes.get(name).config("smoke")
     metrics = Experiment(config, folder).run()
     assert config.monitor.lstrip("-") in metrics

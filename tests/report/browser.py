@@ -1,11 +1,11 @@
-"""A real browser for the tests of pages; without one they are skipped, with the line that installs it."""
+"""A browser for the tests of pages. Without one they are skipped, and the message says how to install it."""
 
 import shutil
 import time
 
 import pytest
 
-# A sphere is drawn pixel by pixel by the processor here, so it is made small.
+# The processor draws the spheres here, so they are small.
 SMALL = """
 document.addEventListener('DOMContentLoaded', () => {
   const sheet = new CSSStyleSheet();
@@ -13,12 +13,12 @@ document.addEventListener('DOMContentLoaded', () => {
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
 });
 """
-WAIT = 180  # seconds until a page that works has answered on a machine that is busy
+WAIT = 180  # seconds in which a working page answers even on a busy machine
 INSTALL = "apt-get install chromium chromium-driver, and pip install selenium"
 
 
 def open_browser(width=1280, height=700, dark=False):
-    """A headless Chromium of this size that draws WebGL in software and keeps what pages say on the console."""
+    """Return a headless Chromium of this size that draws WebGL in software and records the console."""
     webdriver = pytest.importorskip("selenium.webdriver", reason=f"a browser is needed: {INSTALL}")
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if binary is None or driver is None:
@@ -38,7 +38,7 @@ def open_browser(width=1280, height=700, dark=False):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SMALL})
-    browser.set_script_timeout(WAIT)  # 30 s are not enough where other work has the processors
+    browser.set_script_timeout(WAIT)  # 30 s are too short on a busy machine
     browser.set_page_load_timeout(WAIT)
     resize(browser, width, height)
     emulate(browser, dark)
@@ -46,13 +46,13 @@ def open_browser(width=1280, height=700, dark=False):
 
 
 def resize(browser, width, height):
-    """The size of what is seen, as if the screen had it."""
+    """Set the size of the visible area."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def until(browser, script, *arguments, seconds=WAIT):
-    """What the script returns as soon as it is something; the test fails when that takes too long."""
+    """Repeat a script until it returns a true value, and return the value. The test fails after ``WAIT`` seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = browser.execute_script(script, *arguments)
@@ -63,7 +63,7 @@ def until(browser, script, *arguments, seconds=WAIT):
 
 
 def open_page(browser, path):
-    """The page with all of its charts drawn; one that is open already stays as it is."""
+    """Open a page and wait until all charts are drawn. A page that is already open is not loaded again."""
     address = path.resolve().as_uri()
     if browser.current_url != address:
         browser.get(address)
@@ -73,7 +73,7 @@ def open_page(browser, path):
 
 
 def emulate(browser, dark):
-    """Light or dark as the system's choice, and no motion."""
+    """Set the light or dark theme of the system, and disable motion."""
     colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     still = {"name": "prefers-reduced-motion", "value": "reduce"}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [colours, still]})

@@ -1,4 +1,4 @@
-"""Small run folders, written by hand: what a page reads, without training."""
+"""Small run folders with the files that a page reads, written without training."""
 
 import json
 
@@ -16,7 +16,7 @@ HOSTILE = (
 
 
 def evidence(classes=("ant", "bee", "cat", "dog"), each=10, dim=3, seed=0, images=True, spread=0.25):
-    """Clusters around random directions, with one sample that lies in another class."""
+    """Return clusters around random directions, with one sample inside the cluster of another class."""
     generator = torch.Generator().manual_seed(seed)
     middles = torch.randn(len(classes), dim, generator=generator)
     labels = torch.arange(len(classes) * each) // each
@@ -27,7 +27,7 @@ def evidence(classes=("ant", "bee", "cat", "dog"), each=10, dim=3, seed=0, image
 
 
 def write_run(folder, *, head="ArcFace", seed=0, kept=None, choices=(), steps=20, weights=None):
-    """A run folder as the trainer leaves it, with a course that depends on the seed."""
+    """Write a run folder like that of the trainer, with curves that depend on the seed."""
     folder.mkdir(parents=True)
 
     def put(name, value):

@@ -1,4 +1,4 @@
-"""Every chart of every page against plotly's own schema."""
+"""Every chart of every page is valid in the schema of plotly."""
 
 import pytest
 

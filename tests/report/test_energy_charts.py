@@ -1,4 +1,4 @@
-"""Energy against its two references, and what operators have learned."""
+"""Charts of the energy with its two references, and of learned parameters of operators."""
 
 import json
 import math

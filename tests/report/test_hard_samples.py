@@ -1,4 +1,4 @@
-"""The worst pairs and list_confusions against brute force."""
+"""The worst pairs and the confusions, compared with brute force."""
 
 import torch
 

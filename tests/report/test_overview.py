@@ -1,4 +1,4 @@
-"""What was trained, chosen, found in the data, and how to do it again."""
+"""Sections about results, choices, data and the commands that repeat a run."""
 
 import dataclasses
 import json

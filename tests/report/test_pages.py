@@ -34,7 +34,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """One run with hostile names, two runs, and what else has a page."""
+    """Write the pages: of one run with hostile names, of two runs, of an evaluation and of energies."""
     root = tmp_path_factory.mktemp("pages")
     choices = [{"key": name, "value": name, "reason": name} for name in HOSTILE]
     weights = {"conv.angular.log_k": torch.randn(6), "conv.magnitude.radius.log_rho": torch.randn(6)}
@@ -126,7 +126,7 @@ def test_arrow_keys_turn_the_sphere_and_it_rotates_on_request(browser, pages):
     browser.find_element("css selector", "#sphere-0 .plot").send_keys("\ue014")
     until(browser, f"{eye} !== {before!r}")
     turned = browser.execute_script(eye)
-    # It stands still while it is out of sight or under the mouse.
+    # It does not turn while it is out of sight or under the mouse.
     browser.execute_script(
         "const plot = document.querySelector('#sphere-0 .plot'); plot.scrollIntoView({behavior: 'instant'});"
         "plot.dispatchEvent(new PointerEvent('pointerleave'));"
@@ -235,7 +235,7 @@ def test_no_run_is_an_error(tmp_path):
 
 
 def test_all_charts_are_drawn_without_scrolling(browser, pages):
-    """A printed page has no place holders: charts outside the view are drawn too."""
+    """A printed page contains all charts, including those that were outside of the view."""
     browser.get("about:blank")
     browser.get(pages["evaluation"].resolve().as_uri())
     until(browser, "return window.Plotly !== undefined && document.querySelectorAll('figure[data-drawn]').length > 0")

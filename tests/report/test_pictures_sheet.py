@@ -1,4 +1,4 @@
-"""The sheet holds every picture where it says."""
+"""Every picture is at its position on the sheet."""
 
 import base64
 import io

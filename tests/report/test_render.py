@@ -1,4 +1,4 @@
-"""One file, nothing from elsewhere, nothing that can end a script."""
+"""A page is one file that loads nothing, and no text in it can end a script."""
 
 import base64
 import gzip
@@ -18,7 +18,7 @@ def test_texts_are_escaped():
     text = render(PAGE)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "<b>" not in text
-    assert read_plotting_library() not in text  # a page without charts does not carry the library
+    assert read_plotting_library() not in text  # a page without charts does not contain the library
 
 
 def test_nothing_is_loaded():

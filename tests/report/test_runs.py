@@ -1,4 +1,4 @@
-"""Reading run folders, whole and in part."""
+"""Reading complete and incomplete run folders."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Error rates of the page against counting, one threshold at a time."""
+"""Error rates of the page, compared with counts at every threshold."""
 
 import math
 
@@ -20,7 +20,7 @@ KEPT = evidence(spread=0.6)
 
 
 def brute():
-    """Angle and kind of every pair, in plain Python."""
+    """Return the angle and the kind of every pair, computed in plain Python."""
     rows = KEPT.features.double().tolist()
     found = []
     for i in range(len(rows)):

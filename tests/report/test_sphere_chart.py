@@ -1,4 +1,4 @@
-"""The projection to three dimensions against a singular value decomposition, and what a point says."""
+"""The projection to three dimensions, compared with a singular value decomposition, and the labels of points."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What every task must be; a new one inherits this and says which config it is built from."""
+"""The contract of all tasks. The test of a new task inherits it and sets the config from which the task is built."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypersphere.training import Config, Task, build_task
 
 
 class TaskContract:
-    """``config`` is a small setting on data inside the package."""
+    """Tests of a task; ``config`` is a small config with data inside the package."""
 
     config: Config
 
@@ -17,13 +17,13 @@ class TaskContract:
         return build_task(self.config).train()
 
     def losses(self, task: Task, steps: int = 2) -> list[torch.Tensor]:
-        """Losses of the first steps, without learning between them."""
+        """Return the losses of the first batches without training steps between them."""
         torch.manual_seed(1)
         batches = iter(task.loader)
         losses = []
         for step in range(steps):
             batch = next(batches, None)
-            if batch is None:  # an epoch has ended
+            if batch is None:  # the end of an epoch
                 batches = iter(task.loader)
                 batch = next(batches)
             losses.append(task(step, *batch)[0])
@@ -39,7 +39,7 @@ class TaskContract:
 
     def test_the_gradient_reaches_every_parameter(self):
         task = self.build()
-        for loss in self.losses(task):  # players that take turns need two steps
+        for loss in self.losses(task):  # two players that take turns need two steps
             loss.backward()
         missing = [
             name

@@ -1,4 +1,4 @@
-"""Processes of one run without a launcher, forked from one that has imported everything, which may die at a chosen moment."""
+"""Processes of one run without a launcher, forked from a process that has imported everything. They can be killed at a chosen moment."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ LOST = 3
 
 
 class Death(NamedTuple):
-    """Process ``rank`` gets a signal in the ``count``-th call of a method of its task, or "start", "made" or "write"."""
+    """Send process ``rank`` a signal in the ``count``-th call of a method of its task, or at "start", "made" or "write"."""
 
     rank: int
     where: str
@@ -52,7 +52,7 @@ def plain(
 
 
 def own(settings: Settings, folder: pathlib.Path) -> Trainer:
-    """A network with dropout and batch normalization."""
+    """Return a network with dropout and batch normalization."""
     torch.manual_seed(0)
     head = call(ArcFace, m=0.2, scale=8.0)
     return Trainer(Classification(Net(), head, Squares(), Squares(30, seed=1), batch_size=16), folder, settings)
@@ -61,7 +61,7 @@ def own(settings: Settings, folder: pathlib.Path) -> Trainer:
 def run_group(
     count: int, make: Any, settings: Settings, folder: pathlib.Path, *, death: Death | None = None, **options: Any
 ) -> tuple[list[int | None], float]:
-    """Train on so many processes; their exit codes, none for one that had to be ended, and the seconds until all had ended."""
+    """Train on several processes. Return their exit codes, None for a process that had to be killed, and the seconds until all ended."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -73,7 +73,7 @@ def run_group(
     codes: list[int | None] = []
     order = sorted(
         range(count), key=lambda rank: death is not None and rank == death.rank
-    )  # who stands still comes last
+    )  # processes that do not end are last
     for rank in order:
         child = children[rank]
         child.join(150 if rank == order[0] or death is None or death.number == signal.SIGKILL else 0)
@@ -137,7 +137,7 @@ def _die_in_call(task: Any, death: Death) -> None:
 
 
 def _batches(task: Any) -> list[int]:
-    """The lengths of the batches that this process trains on, as they come."""
+    """Record the lengths of the batches that this process trains on."""
     method, seen = task.objectives, []
 
     def counted(inputs: Any, labels: Any) -> Any:

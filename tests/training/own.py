@@ -1,4 +1,4 @@
-"""A network and a dataset of a user's own: nothing of them is known to the library."""
+"""Networks and datasets of a user, which the library does not know."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 
 class NoisyNet(Net):
-    """Draws from the global generator of numpy while it trains, as networks of users may."""
+    """A network that draws from the global generator of numpy in training, as networks of users may."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -40,14 +40,14 @@ class NoisyNet(Net):
 
 
 class Output:
-    """What networks of transformers return."""
+    """The output of a network of transformers."""
 
     def __init__(self, tokens: Tensor):
         self.last_hidden_state, self.pooler_output = tokens, None
 
 
 class Tokens(nn.Module):
-    """A network in the manner of transformers."""
+    """A network with the interface of transformers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Tokens(nn.Module):
 
 
 class Squares(Dataset[Any]):
-    """Coloured noise with a bright square where the label says; pixels in 0 … 1. Labels are only found by looking."""
+    """Colored noise with a bright square whose position is the label; pixels in 0 … 1. There is no attribute with the labels."""
 
     def __init__(self, count: int = 80, seed: int = 0, first: int = 0):
         generator = torch.Generator().manual_seed(seed)
@@ -76,7 +76,7 @@ class Squares(Dataset[Any]):
 
 
 class Stream(IterableDataset[Any]):
-    """The same samples, one after the other."""
+    """The same samples as an iterable dataset."""
 
     num_classes = CLASSES
 

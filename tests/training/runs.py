@@ -19,7 +19,7 @@ from tests.training.own import Net, Squares
 
 
 def small(nested: dict[str, Any] | None = None, /, **changes: Any) -> Config:
-    """A few steps of a small network with everything that has a state: λ, projection bases, momentum."""
+    """Return a config of a few steps with everything that has a state: λ, projection bases, momentum."""
     config = Config(
         steps=60,
         evaluate_every=20,
@@ -37,7 +37,7 @@ def small(nested: dict[str, Any] | None = None, /, **changes: Any) -> Config:
 
 
 def own(settings: Settings, folder: str | pathlib.Path, **options: Any) -> Trainer:
-    """A trainer of a network and a dataset that only the tests know."""
+    """Return a trainer of a network and a dataset that the library does not know."""
     seed_generators(0)
     head = call(ArcFace, m=0.2, scale=8.0)
     data = {"train": Squares(), "measured": Squares(30, seed=1), "batch_size": 16, **options}
@@ -45,7 +45,7 @@ def own(settings: Settings, folder: str | pathlib.Path, **options: Any) -> Train
 
 
 def train(config: Settings, folder: str, ready: Any, die_at_write: int | None, die_at_step: int | None) -> None:
-    """Run in this process; optionally die as by ``kill -9`` in the middle of the n-th checkpoint's write, or at a step."""
+    """Run in this process. Optionally die as by ``kill -9`` while the n-th checkpoint is written, or at a step."""
     torch.set_num_threads(1)
     if die_at_write is not None:
         _die_in(die_at_write)

@@ -1,4 +1,4 @@
-"""Two processes compute what one does: the same losses at the same global batch; a run goes on with another number of them."""
+"""Two processes have the same losses as one with the same total batch size. A run can resume with another number of processes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from hypersphere.files import load_tree
 from hypersphere.training import Experiment, to_json
 from tests.training.runs import small
 
-# Sums of 64 terms in another order, through 12 steps of momentum: losses near 4 differ by rounding alone.
+# Sums of 64 terms in another order over 12 steps with momentum: losses near 4 differ by rounding errors only.
 TOLERANCE = 2e-5
 
 SCRIPT = """
@@ -50,7 +50,7 @@ def launch(folder: pathlib.Path, processes: int, run: str, stop: int = -1) -> No
 
 
 def launch_two(folder: pathlib.Path, *command: str) -> list["subprocess.Popen[bytes]"]:
-    """Two launchers that meet on loopback, as two machines would, with a process each."""
+    """Start two launchers with one process each, which connect over loopback like two machines."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])

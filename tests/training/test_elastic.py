@@ -1,4 +1,4 @@
-"""A run that goes on with another number of processes, three times; and one that loses a process at any moment."""
+"""A run resumes three times with another number of processes; another run loses a process at any moment."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""A run whose numbers are not finite says so, names what is good, and never ends well."""
+"""A run whose numbers are not finite raises an error that names the last good checkpoint."""
 
 import json
 import math
@@ -15,7 +15,7 @@ FEW = Settings(steps=6, evaluate_every=3, checkpoint_every=1, log_every=1, threa
 
 
 class Poison(Callback):
-    """Puts a number that is not finite where the loss does not see it before the next step."""
+    """Writes a number that is not finite to a place where it does not change the loss before the next step."""
 
     def __init__(self, what):
         self.what = what
@@ -50,7 +50,7 @@ def test_it_is_noted_in_the_events(tmp_path):
 
 
 class Undefined(Callback):
-    """An energy that is infinite, as where two neurons coincide."""
+    """Logs an infinite energy, as for two equal neurons."""
 
     def on_start(self, trainer):
         measures = trainer.task.measures
@@ -72,7 +72,7 @@ def test_a_measure_that_is_undefined_is_null(tmp_path):
 
 
 class Impatient(Callback):
-    """Ctrl-C where no step is being made: before the first checkpoint, or in the final writes."""
+    """Raises KeyboardInterrupt outside of the steps: before the first checkpoint, or in the final writes."""
 
     def __init__(self, when):
         self.when = when

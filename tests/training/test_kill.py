@@ -1,4 +1,4 @@
-"""A run that is killed goes on as if nothing had happened: its log and weights are those of a run that was left alone."""
+"""A killed run resumes with the same log and weights as an uninterrupted run."""
 
 import pathlib
 import random

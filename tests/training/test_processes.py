@@ -35,7 +35,7 @@ def test_the_first_signal_asks_and_handlers_come_back(number):
         assert not stop.is_set()
         os.kill(os.getpid(), number)
         assert stop.wait(1)
-        assert signal.getsignal(number) == before  # a second one acts as it did
+        assert signal.getsignal(number) == before  # a second signal has its default effect
     assert signal.getsignal(number) == before
 
 

@@ -82,7 +82,7 @@ def test_settings_edited_by_hand_are_named_and_refused(run):
             Experiment.resume(run).run()
     finally:
         (run / "config.json").write_text(text)
-    assert Experiment.resume(run).run()["accuracy"] >= 0  # as it was, it goes on
+    assert Experiment.resume(run).run()["accuracy"] >= 0  # with the original settings it resumes
 
 
 def test_a_new_run_starts_from_its_checkpoint_when_asked(run, tmp_path):
@@ -93,7 +93,7 @@ def test_a_new_run_starts_from_its_checkpoint_when_asked(run, tmp_path):
     assert min(step for step in seen if step) >= 2
     assert forked.step == 4
     assert load_tree(tmp_path / "new" / "last.safetensors")["bound"]["settings"]["optimizer.lr"] == 0.01
-    assert (run / "last.safetensors").read_bytes() == before  # the other run is only read
+    assert (run / "last.safetensors").read_bytes() == before  # the other run is not changed
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text((run / "config.json").read_text())
     with pytest.raises(ValueError, match="has no checkpoint to start from"):

@@ -155,8 +155,8 @@ def test_a_start_that_fails_before_its_first_step_takes_its_folder_with_it(tmp_p
     (folder.path / "notes.txt").write_text("not the run's")
     folder.failed = True
     folder.close()
-    assert sorted(path.name for path in folder.path.iterdir()) == ["notes.txt"]  # what is not its own stays
-    folder = RunFolder(tmp_path / "mine" / "run")  # there before it was opened
+    assert sorted(path.name for path in folder.path.iterdir()) == ["notes.txt"]  # files of others are not deleted
+    folder = RunFolder(tmp_path / "mine" / "run")  # existed before it was opened
     folder.open(document())
     folder.checkpoint({"step": 0}, keep=1)
     folder.failed = True
@@ -227,7 +227,9 @@ def test_a_deleted_newest_checkpoint_does_not_start_anew(tmp_path: pathlib.Path)
         folder.checkpoint({"step": step}, keep=2)
     folder.last.unlink()
     assert folder.checkpoints()
-    with pytest.raises(ValueError, match=r"there is no file .*last-1.safetensors of step 5 is complete: move it to last"):
+    with pytest.raises(
+        ValueError, match=r"there is no file .*last-1.safetensors of step 5 is complete: move it to last"
+    ):
         folder.load()
     folder.close()
 

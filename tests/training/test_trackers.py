@@ -13,7 +13,7 @@ from hypersphere.training import Classification, Settings, Trainer, read_log
 
 
 class Recorder(accelerate.tracking.GeneralTracker):
-    """A tracker that keeps what it is given."""
+    """A tracker that records its input."""
 
     name = "recorder"
     requires_logging_directory = True

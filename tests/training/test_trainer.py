@@ -46,7 +46,7 @@ def run(folder: pathlib.Path, config: Config, stop_at: int | None = None) -> dic
 
 
 def stopping(stop_at: int | None) -> Any:
-    """As if someone had pressed Ctrl-C at a step."""
+    """Return a callback that sends SIGINT at a step."""
 
     def progress(step: int, row: dict[str, Any]) -> None:
         if step == stop_at:
@@ -141,7 +141,7 @@ def test_a_kill_between_renaming_and_writing_checkpoints_duplicates_none(
 
 
 def test_ones_own_network_and_dataset(tmp_path: pathlib.Path) -> None:
-    """A Module and a Dataset of a test, resumed bit for bit, leaving an embedder that galleries take."""
+    """A user's network and dataset train, resume bit for bit, and give an embedder that galleries accept."""
     own(FEW, tmp_path / "whole").run()
     with pytest.raises(KeyboardInterrupt):
         own(FEW, tmp_path / "parts").run(stopping(5))
@@ -343,7 +343,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: path
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: pathlib.Path) -> None:
-    """The loss of the last step is finite, its update is not: no checkpoint, no model, no end with success."""
+    """The loss of the last step is finite but its update is not, so no checkpoint and no model is written."""
     with pytest.raises(NonFiniteLossError, match=r"the features are not finite at step 1; .*\(of step 0\)"):
         run(tmp_path, replace(diverging(steps=1), {"optimizer.lr": 1e30, "optimizer.weight_decay": 1e30}))
     with pytest.raises(NonFiniteLossError, match="weights or the optimizer's state are not finite at step 1"):
@@ -382,7 +382,7 @@ def test_a_run_learns(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.untyped
 def test_compile_wraps_the_features(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """What compiling is asked for; the compiler itself takes a minute and is tried in the slow tests."""
+    """The features are passed to the compiler. The compiler itself takes a minute and runs in the slow tests."""
     asked = []
     monkeypatch.setattr(torch, "compile", lambda function: asked.append(function) or function)
     run(tmp_path, small(steps=1, compile=True, energy=None, pictures=False))
@@ -396,8 +396,8 @@ def test_resumes_on_another_number_of_processes(tmp_path: pathlib.Path) -> None:
         run(tmp_path / "parts", config, 4)
     path = tmp_path / "parts" / "last.safetensors"
     state = load_tree(path)
-    save_tree(state | {"random": state["random"] * 2}, path)  # as two processes would have written it
-    assert run(tmp_path / "parts", config) == whole  # nothing here draws from torch's own generator
+    save_tree(state | {"random": state["random"] * 2}, path)  # a checkpoint of two processes
+    assert run(tmp_path / "parts", config) == whole  # this run does not draw from the generator of torch
 
 
 def test_nothing_to_resume(tmp_path: pathlib.Path) -> None:

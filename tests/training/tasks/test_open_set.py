@@ -65,7 +65,7 @@ def test_refuses():
 
 @pytest.mark.slow
 def test_a_margin_is_ahead_of_softmax_on_unseen_characters(tmp_path):
-    """The recorded claim at a third of its length: real data, minutes."""
+    """The recorded claim at a third of its length with real data; takes minutes."""
     found = {}
     for name in ("softmax", "A-Softmax m = 4", "AM-Softmax"):
         config = replace(CLAIM.arms("laptop")[name].config, steps=700, evaluate_every=700, threads=os.cpu_count() or 1)

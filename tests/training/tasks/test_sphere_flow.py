@@ -31,7 +31,7 @@ def test_typed_on_the_command_line():
 
 
 def mixture(count, seed):
-    """Two caps of the sphere, as a dataset of points."""
+    """Return points on two caps of the sphere as a dataset."""
     means = torch.tensor([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
     source = torch.Generator().manual_seed(seed)
     owner = torch.arange(count) % 2
@@ -56,7 +56,7 @@ def test_a_learned_flow_brings_samples_nearer_to_held_out_data():
     floor = energy_distance(mixture(300, 2).data, task.measured)
     assert after["matching_loss"] < 0.8 * before["matching_loss"]
     assert after["energy_distance"] < 0.25 * before["energy_distance"]
-    assert after["energy_distance"] > floor / 5  # not below what a sample of the data itself has
+    assert after["energy_distance"] > floor / 5  # not below the distance of two samples of the data
 
 
 def test_the_loss_is_the_squared_error_of_the_velocity():
