@@ -117,7 +117,7 @@ def test_from_the_catalogue_to_strangers_rejected_at_the_calibrated_rate(tmp_pat
     find_network("yunet"), find_network("sface")
     lfw = tmp_path / "lfw"
     lfw.mkdir()
-    everybody = extract_people(lfw, wanted=lambda name: name.endswith(("_0001.jpg", "_0002.jpg")))
+    everybody = extract_people(lfw, select=lambda name: name.endswith(("_0001.jpg", "_0002.jpg")))
     several = [folder for folder in everybody if len(list(folder.iterdir())) == 2][:150]
     single = [folder for folder in everybody if len(list(folder.iterdir())) == 1][:640]
     for name in ("members", "probes", "strangers", "others"):

@@ -1,4 +1,4 @@
-"""Real data: from HYPERSPHERE_DATA, else from ``shared/data`` beside the repository; a test that needs what is not there is skipped."""
+"""Real data from HYPERSPHERE_DATA or from ``shared/data`` beside the repository. Tests are skipped if their data is missing."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from hypersphere.data.roots import VARIABLE, data_roots, locate
 
 @pytest.fixture
 def real():
-    """``real("mnist")`` gives the data roots that hold the dataset."""
+    """``real("mnist")`` returns the data roots with the dataset."""
     roots = _roots()
 
     def have(name: str) -> tuple[Path, ...]:
@@ -25,7 +25,7 @@ def real():
 
 @pytest.fixture
 def real_file():
-    """``real_file("spoken_digits/spoken_digits_48.npz")`` is the file below the first data root that holds it."""
+    """``real_file("spoken_digits/spoken_digits_48.npz")`` returns the path of the file below the first data root that contains it."""
 
     def have(name: str) -> Path:
         found = next((root / name for root in _roots() if (root / name).is_file()), None)

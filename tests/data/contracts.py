@@ -1,4 +1,4 @@
-"""What every reader must be; a new one inherits this and says how its files are made and read."""
+"""Tests of all dataset readers. The tests of a reader inherit them and define how its files are written and read."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from hypersphere.data import CATALOG, CorruptDataError, DataError, MissingDataEr
 
 
 class ReaderContract:
-    """``make(root)`` writes the dataset's true format below ``root``; ``read(root)`` is the dataset."""
+    """``make(root)`` writes files in the format of the dataset below ``root``; ``read(root)`` reads them."""
 
     name: str
     examples = 12
@@ -33,7 +33,7 @@ class ReaderContract:
         assert label == dataset.labels[-1] < len(dataset.classes)
         assert dataset.labels.dtype == torch.int64
 
-    def test_absent_says_what_and_how(self, tmp_path):
+    def test_an_absent_dataset_is_named_with_its_remedy(self, tmp_path):
         with pytest.raises(
             MissingDataError, match=rf"{self.name} is not in .*; (get it with `hypersphere data get {self.name}`|put )"
         ):
@@ -78,7 +78,7 @@ class ReaderContract:
         assert self.refused >= 0
 
     def _damage(self, change, same: bool) -> None:
-        """Damage one file in a way hypothesis chooses: a clear error that names a file, or data that is as it should be."""
+        """Damage one file: the reader raises an error that names a file, or returns valid data."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             self.make(root)

@@ -1,4 +1,4 @@
-"""Small files of the true formats, and the digest by which decoded tensors are known."""
+"""Small files in the formats of the datasets, and a digest of tensors."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def encoded(pixels: np.ndarray, kind: str = "PNG", bits: bool = False) -> bytes:
-    """(h, w) or (h, w, 3) as PNG or JPEG; ``bits`` stores one bit a pixel."""
+    """Return pixels (h, w) or (h, w, 3) as PNG or JPEG; ``bits`` stores one bit per pixel."""
     image, stream = Image.fromarray(pixels), io.BytesIO()
     (image.convert("1") if bits else image).save(stream, kind)
     return stream.getvalue()
@@ -48,7 +48,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def cifar10(folder: Path, form: str, pixels: np.ndarray, labels: list[int]) -> None:
-    """Six equal batches, five of them for training, in one of the three forms; ``pixels`` (n, 3, 32, 32)."""
+    """Write six batches of equal size, five of them for training, in one of the three formats; ``pixels`` (n, 3, 32, 32)."""
     folder.mkdir(parents=True, exist_ok=True)
     each = len(labels) // 6
     for i, stem in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):

@@ -10,17 +10,17 @@ from hypersphere.models import FetchError, fetch_model
 
 
 def find_network(name):
-    """The file of a pretrained network, or a skip if it is not here and cannot be fetched."""
+    """Return the file of a pretrained network; skip the test if it cannot be fetched."""
     try:
         return fetch_model(name)
     except FetchError as error:
         pytest.skip(f"the weights of {name} cannot be fetched: {error}")
 
 
-def extract_people(folder, *, pictures=None, wanted=None):
-    """Write photographs into one folder per person and return the folders: the first ``pictures``, or ``wanted`` ones.
+def extract_people(folder, *, pictures=None, select=None):
+    """Write photographs into one folder per person and return the folders: the first ``pictures``, or those that ``select`` accepts.
 
-    ``wanted`` says of a file name, such as ``Aaron_Peirsol_0001.jpg``, whether it is written.
+    ``select`` gets the name of a file, such as ``Aaron_Peirsol_0001.jpg``.
     """
     root = pathlib.Path(os.environ.get("HYPERSPHERE_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
     path = root / "lfw" / "lfw_deepfunneled_crop128.tar.xz"
@@ -30,7 +30,7 @@ def extract_people(folder, *, pictures=None, wanted=None):
     with tarfile.open(path) as archive:
         for member in archive:
             name = pathlib.Path(member.name).name
-            if not name.endswith(".jpg") or (wanted is not None and not wanted(name)):
+            if not name.endswith(".jpg") or (select is not None and not select(name)):
                 continue
             target = folder / name.rpartition("_")[0] / name
             target.parent.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ WANTED = re.compile(r"pictures/([^/]+)\.png$")
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    """An archive of six pictures, every one worth keeping; ``read`` counts what was decoded."""
+    """An archive of six pictures, which are cached; ``read`` counts the decoded pictures."""
     monkeypatch.setenv("HYPERSPHERE_CACHE", str(tmp_path / "kept"))
     monkeypatch.setattr(archived_pictures, "MIN_PICTURES_TO_CACHE", 6)
     archive = tmp_path / "root" / "set.tar.xz"
@@ -38,7 +38,7 @@ def made(tmp_path, monkeypatch):
     return read
 
 
-def test_the_second_reading_is_the_first_without_decoding(made):
+def test_the_second_read_uses_the_cache(made):
     first = made()
     assert len(made.decoded) == 6
     second = made()
@@ -49,7 +49,7 @@ def test_the_second_reading_is_the_first_without_decoding(made):
         assert result.texts == {"list.txt": "Zoë\n".encode()}
 
 
-def test_another_setting_or_a_changed_source_is_decoded_anew(made):
+def test_another_setting_or_a_changed_source_is_decoded_again(made):
     made()
     made({"size": 3})
     assert len(made.decoded) == 12
@@ -58,7 +58,7 @@ def test_another_setting_or_a_changed_source_is_decoded_anew(made):
     assert len(made.decoded) == 18
 
 
-def test_a_folder_is_known_by_its_files(made, tmp_path):
+def test_the_key_of_a_folder_depends_on_its_files(made, tmp_path):
     place = tmp_path / "root" / "unpacked"
     (place / "pictures").mkdir(parents=True)
     for i in range(6):
@@ -71,7 +71,7 @@ def test_a_folder_is_known_by_its_files(made, tmp_path):
     assert len(made.decoded) == 12
 
 
-def test_few_pictures_are_not_kept(made, monkeypatch):
+def test_few_pictures_are_not_cached(made, monkeypatch):
     monkeypatch.setattr(archived_pictures, "MIN_PICTURES_TO_CACHE", 7)
     made()
     assert not made.kept.exists()

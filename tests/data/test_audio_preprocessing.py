@@ -1,4 +1,4 @@
-"""Recordings as windows: where they begin, what fills them, what is refused, and that files and sources agree."""
+"""Windows of recordings: their starts, padding, refused recordings, and agreement of files and sources."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ PLAIN = AudioPreprocessing(frames=50, step=25, trim=None)
 
 
 def reference_starts(count, frames, step, hop, coverage):
-    """The first frames of windows: advance until the recording is covered; the last must lie in it by ``coverage``."""
+    """Return the first frames of windows until the recording is covered; the last window overlaps it by at least ``coverage``."""
     total = -(-(count + 1) // hop)
     starts = [0]
     while starts[-1] + step <= total - frames + step:

@@ -28,7 +28,7 @@ def uniforms(n, augment, shape, seed=0):
 
 
 def slow_crop_flip(image, u, pad, size, horizontal, vertical):
-    """One image, by slicing."""
+    """Crop and mirror one image by slicing."""
     c, h, w = image.shape
     canvas = torch.zeros(c, h + 2 * pad, w + 2 * pad, dtype=image.dtype)
     canvas[:, pad : pad + h, pad : pad + w] = image
@@ -81,7 +81,7 @@ def test_faces_are_scaled_as_in_the_text():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_normalize_of_a_dataset_centres_it_and_leaves_it_alone(dtype):
+def test_normalize_of_a_dataset_centers_it_and_leaves_it_alone(dtype):
     data = torch.randint(0, 256, (50, 3, 4, 4)).to(dtype)
     before = data.clone()
     dataset = InMemory(data, torch.zeros(50, dtype=torch.long), ("a",))
@@ -160,15 +160,15 @@ def six_numbers(n, seed=0):
 
 
 def slow(image, u, augment):
-    """One float64 image by scipy, which wants rows before columns and the inverse map."""
+    """Map one float64 image with scipy, which takes the inverse map and rows before columns."""
     v = 2 * u.numpy() - 1
     angle, k = v[0] * augment.rotation, v[1] * augment.shear
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     forward = turn @ np.array([[1, k], [0, 1]]) @ np.diag(1 + augment.scale * v[2:4])
     inverse = np.linalg.inv(forward)[::-1, ::-1]
-    centre = (np.array(image.shape[1:]) - 1) / 2
-    offset = centre - inverse @ (centre + augment.shift * v[5:3:-1])
-    # One pixel of ``fill`` all around: beyond the outermost centers both fade towards it in the same way.
+    center = (np.array(image.shape[1:]) - 1) / 2
+    offset = center - inverse @ (center + augment.shift * v[5:3:-1])
+    # Add a border of ``fill``, so that both fade to it in the same way beyond the outermost centers.
     padded = np.pad(image, ((0, 0), (2, 2), (2, 2)), constant_values=augment.fill)
     shifted = offset + 2 - inverse @ np.array([2, 2])
     return np.stack([ndimage.affine_transform(c, inverse, shifted, order=1, cval=augment.fill) for c in padded])[
@@ -217,7 +217,7 @@ def test_a_whole_shift_moves_pixels_and_fills():
     assert Affine(shift=1.0, fill=7.0)(image, to_the_right)[0, 0].tolist() == [[7, 1, 2], [7, 4, 5], [7, 7, 8]]
 
 
-def test_a_sample_does_not_feel_its_batch():
+def test_a_sample_does_not_depend_on_its_batch():
     images, u, augment = torch.rand(6, 1, 8, 8), six_numbers(6), Affine(0.3, 0.2, 0.2, 1.0)
     one_by_one = torch.cat([augment(images[i : i + 1], u[i : i + 1]) for i in range(6)])
     assert torch.equal(augment(images, u), one_by_one)

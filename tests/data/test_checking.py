@@ -13,7 +13,7 @@ from tests.data.test_media import saved_again, smooth
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three people in two splits, with everything that can be wrong."""
+    """Three people in two splits, with all kinds of findings."""
     seeds = {"train/ann": (0, 1, 2), "train/bob": (3, 4, 5), "test/cat": (6, 7), "test/dan": (8,)}
     for who, numbers in seeds.items():
         (tmp_path / who).mkdir(parents=True)
@@ -70,13 +70,13 @@ def test_a_clean_source(tmp_path):
 
 def test_pictures_with_one_hash_are_told_apart_by_their_pixels(monkeypatch):
     flat = torch.full((5, 3, 8, 8), 200, dtype=torch.uint8)
-    flat[1, 0, 3, 3] += 1  # too little for the perceptual hash
+    flat[1, 0, 3, 3] += 1  # too small a change for the perceptual hash
     flat[4] = 3 * torch.arange(64).view(8, 8).T
     digested, digest = [], Pictures.digest
     monkeypatch.setattr(Pictures, "digest", lambda self, *sample: digested.append(sample) or digest(self, *sample))
     report = check((flat, ["ann", "ann", "bob", "bob", "eve"]))
     assert [group.names for group in report.duplicates] == [tuple(f"the arrays[{i}]" for i in (0, 2, 3))]
-    assert len(digested) == 4  # the fifth has a hash of its own
+    assert len(digested) == 4  # the fifth has a unique hash
 
 
 def test_an_identity_in_two_splits_is_a_leak(tmp_path):

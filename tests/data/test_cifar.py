@@ -25,7 +25,7 @@ class TestBinary(ReaderContract):
         return CIFAR10(root)
 
     @pytest.mark.parametrize("train", [True, False])
-    def test_gives_what_was_written(self, tmp_path, train):
+    def test_returns_the_written_data(self, tmp_path, train):
         self.make(tmp_path)
         dataset, part = CIFAR10(tmp_path, train=train), slice(0, 10) if train else slice(10, 12)
         assert torch.equal(dataset.data, torch.from_numpy(PIXELS[part]))
@@ -149,7 +149,7 @@ def test_a_pickle_cannot_run_anything(tmp_path, monkeypatch, call, message):
         ("sheets", "test_lables.json", b'"12"', "no labels"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, form, file, content, message):
+def test_errors_describe_the_problem(tmp_path, form, file, content, message):
     cifar10(tmp_path / "cifar10", form, PIXELS, LABELS)
     (tmp_path / "cifar10" / file).write_bytes(content)
     with pytest.raises(CorruptDataError, match=rf"{file}: found .*{message}"):
@@ -168,7 +168,7 @@ def test_the_real_set(real, train, data, labels):
     assert digest(dataset.data) == data
     assert digest(dataset.labels).startswith(labels)
     assert torch.bincount(dataset.labels).tolist() == [5000 if train else 1000] * 10
-    if train:  # the first image of the original set is a frog whose first pixel is known
+    if train:  # the first image of the original set is a frog with this first pixel
         assert dataset.data[0, :, 0, 0].tolist() == [59, 62, 63]
         assert dataset.classes[dataset.labels[0]] == "frog"
 

@@ -16,7 +16,7 @@ BATCH = torch.from_numpy(PICTURE).permute(2, 0, 1)[None]
 
 
 def jittered(name, factor):
-    """With the random number that gives this factor."""
+    """Apply the random number that gives this factor."""
     column = ("brightness", "contrast", "saturation").index(name)
     u = torch.full((1, 4), 0.5, dtype=torch.float64)
     u[0, column] = factor / 2  # 1 + (2u − 1)
@@ -30,17 +30,17 @@ def jittered(name, factor):
 )
 def test_is_pillows_enhancement(name, enhancer, factor):
     expected = np.asarray(enhancer(Image.fromarray(PICTURE)).enhance(factor)).astype(int)
-    assert np.abs(jittered(name, factor) - expected).max() <= 2  # Pillow rounds the gray before it mixes
+    assert np.abs(jittered(name, factor) - expected).max() <= 2  # Pillow rounds the gray value before mixing
 
 
-def test_hue_turns_colours_and_keeps_luma():
-    grey = torch.full((1, 3, 2, 2), 0.5, dtype=torch.float64)
+def test_hue_turns_colors_and_keeps_luma():
+    gray = torch.full((1, 3, 2, 2), 0.5, dtype=torch.float64)
     u = torch.tensor([[0.5, 0.5, 0.5, 1.0]], dtype=torch.float64)
-    assert torch.allclose(ColorJitter(hue=1.0)(grey, u), grey, atol=1e-3)
-    colour = torch.tensor([0.6, 0.3, 0.3], dtype=torch.float64).reshape(1, 3, 1, 1)
-    turned = ColorJitter(hue=2 * math.pi / 3)(colour, u).flatten()
+    assert torch.allclose(ColorJitter(hue=1.0)(gray, u), gray, atol=1e-3)
+    color = torch.tensor([0.6, 0.3, 0.3], dtype=torch.float64).reshape(1, 3, 1, 1)
+    turned = ColorJitter(hue=2 * math.pi / 3)(color, u).flatten()
     weight = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
-    assert float(turned @ weight) == pytest.approx(float(colour.flatten() @ weight), abs=1e-9)
+    assert float(turned @ weight) == pytest.approx(float(color.flatten() @ weight), abs=1e-9)
     hue = colorsys.rgb_to_hsv(*turned.tolist())[0]
     assert min(abs(hue - 1 / 3), abs(hue - 2 / 3)) < 0.1  # a third of the circle away from red
 
@@ -56,7 +56,7 @@ def test_zero_strength_changes_nothing_and_images_differ():
     assert torch.equal(out[7:8], jitter(images[7:8], u[7:8]))
 
 
-def test_grey_images_and_half_precision():
+def test_gray_images_and_half_precision():
     u = uniforms(2, ColorJitter(), (1, 2, 2))
     assert ColorJitter(0.5, 0.5, 0.5, 0.5)(torch.rand(2, 1, 2, 2, dtype=torch.float16), u).dtype == torch.float16
 

@@ -63,7 +63,7 @@ def test_other_files_or_another_preprocessing_are_another_cache(people, tmp_path
         cache_decoded(source.part(torch.arange(6)).dataset(PicturePreprocessing(size=(6, 6))), tmp_path / "cache").path
     )
     same = source.dataset(PicturePreprocessing(size=(6, 6), mean=0.1, std=0.9, mirror=True))
-    assert cache_decoded(same, tmp_path / "cache").path in names  # scaling comes after
+    assert cache_decoded(same, tmp_path / "cache").path in names  # scaling is applied after the cache
     os.utime(source.records[0].name, ns=(1, 1))
     names.add(cache_decoded(people, tmp_path / "cache").path)
     assert len(names) == 4
@@ -127,19 +127,19 @@ cache_decoded(dataset, sys.argv[2])
     assert [path.suffix for path in left] == [".part"]
     other = folder / left[0].name.replace(str(process.pid), str(os.getpid()))
     left[0].rename(folder / left[0].name)
-    other.write_bytes(b"")  # of a process that runs
+    other.write_bytes(b"")  # file of a running process
     cache_decoded(people, folder)
     assert not left[0].exists()
 
 
-def test_a_full_disk_is_one_sentence(people, tmp_path, monkeypatch):
+def test_a_full_disk_gives_a_clear_error(people, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(DataError, match=r"cache has too little space for .* GB of decoded samples"):
         cache_decoded(people, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_bad_picture_leaves_nothing(people, tmp_path):
+def test_a_damaged_picture_leaves_no_file(people, tmp_path):
     write(tmp_path / "set", {"0/bad.png": b"x"})
     dataset = open_source(tmp_path / "set").dataset(PicturePreprocessing(size=(6, 6)))
     with pytest.raises(CorruptDataError, match=r"bad\.png"):

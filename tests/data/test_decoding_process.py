@@ -19,7 +19,7 @@ def encode(size, mode="RGB", kind="JPEG", **options):
 
 
 def many_scans(scans=40, size=4096):
-    """A progressive JPEG of few bytes: the decoder passes over all pixels once per scan."""
+    """Return a progressive JPEG of few bytes and many scans; the decoder reads all pixels once per scan."""
     file = io.BytesIO()
     Image.new("L", (size, size)).save(file, "JPEG", progressive=True)
     content = file.getvalue()
@@ -42,7 +42,7 @@ def test_the_process_gives_the_same_pixels(mode, stored, kind):
     assert (there.mode, there.size, there.tobytes()) == (here.mode, here.size, here.tobytes())
 
 
-def test_only_expensive_pictures_leave_this_process(monkeypatch):
+def test_only_expensive_pictures_are_decoded_in_another_process(monkeypatch):
     sent = []
     monkeypatch.setattr(images, "decode_in_process", lambda content, *_: sent.append(len(content)))
     images.decode_image(encode(64), "small")
@@ -61,10 +61,10 @@ def test_a_picture_that_takes_too_long_is_refused_and_its_process_killed():
     assert time.monotonic() - start < 20
     assert isinstance(caught.value.__cause__, DecodingTimeoutError)
     assert not decoding_process._idle
-    assert decode_in_process(encode(16), images.FORMATS, "L", 60).size == (16, 16)  # a new one works
+    assert decode_in_process(encode(16), images.FORMATS, "L", 60).size == (16, 16)  # a new worker works
 
 
-def test_a_worker_that_dies_is_one_error():
+def test_a_dead_worker_gives_one_error():
     worker = decoding_process._take_worker()
     decoding_process._give_back(worker)
     worker.process.kill()
@@ -74,7 +74,7 @@ def test_a_worker_that_dies_is_one_error():
     assert decode_in_process(encode(16), images.FORMATS, "L", 60).size == (16, 16)
 
 
-def test_damage_is_named_and_the_worker_is_used_again():
+def test_a_damaged_picture_is_named_and_the_worker_is_reused():
     content = encode(1500)
     with pytest.raises(CorruptDataError, match=r"cut\.jpg: .*truncated"):
         images.decode_image(content[: len(content) // 2], "cut.jpg")

@@ -14,7 +14,7 @@ def uniforms(n, draws, seed=0):
 
 
 def slow(image, u, augment):
-    """One float64 image by scipy's splines and its interpolation, without an affine map."""
+    """Deform one float64 image with the splines and the interpolation of scipy, without an affine map."""
     vectors = augment.bend * (2 * u[6:].numpy() - 1).reshape(augment.points, augment.points, 2)
     h, w = image.shape[1:]
     knots = np.arange(-3, augment.points + 1)
@@ -34,7 +34,7 @@ def slow(image, u, augment):
 
 @settings(max_examples=30)
 @given(st.integers(1, 9), st.integers(1, 9), st.floats(0, 6), st.integers(4, 7), st.integers(0, 99))
-def test_is_scipys_spline_deformation(h, w, bend, points, seed):
+def test_agrees_with_the_splines_of_scipy(h, w, bend, points, seed):
     augment = Elastic(bend, points, fill=0.7)
     images = torch.rand(3, 2, h, w, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     u = uniforms(3, augment.draws(images.shape[1:]), seed)
@@ -42,7 +42,7 @@ def test_is_scipys_spline_deformation(h, w, bend, points, seed):
     np.testing.assert_allclose(augment(images, u).numpy(), expected, atol=1e-10)
 
 
-def test_without_a_bend_it_is_the_affine_map():
+def test_without_bending_it_is_the_affine_map():
     images, ranges = torch.rand(4, 1, 8, 9), {"rotation": 0.3, "scale": 0.2, "shear": 0.1, "shift": 1.0, "fill": 1.0}
     u = uniforms(4, 6 + 2 * 25)
     assert torch.equal(Elastic(0.0, 5, **ranges)(images, u), Affine(**ranges)(images, u[:, :6]))
@@ -50,13 +50,13 @@ def test_without_a_bend_it_is_the_affine_map():
 
 def test_a_bend_by_the_same_vector_everywhere_is_a_shift():
     image, u = torch.arange(1.0, 10.0).reshape(1, 1, 3, 3), torch.full((1, 6 + 32), 0.5)
-    u[:, 6::2] = 0.0  # every control point looks one pixel to the left
+    u[:, 6::2] = 0.0  # each control point is displaced by one pixel to the left
     torch.testing.assert_close(
         Elastic(1.0, fill=7.0)(image, u)[0, 0], torch.tensor([[7.0, 1, 2], [7, 4, 5], [7, 7, 8]])
     )
 
 
-def test_a_sample_does_not_feel_its_batch():
+def test_a_sample_does_not_depend_on_its_batch():
     augment, images = Elastic(2.0, 5, rotation=0.3), torch.rand(6, 1, 8, 8)
     u = uniforms(6, augment.draws(images.shape[1:]))
     one_by_one = torch.cat([augment(images[i : i + 1], u[i : i + 1]) for i in range(6)])

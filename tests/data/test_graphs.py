@@ -32,7 +32,7 @@ class TestOwnForm(ReaderContract):
     def read(self, root):
         return Planetoid("cora", root)
 
-    def test_gives_what_was_written(self, tmp_path):
+    def test_returns_the_written_data(self, tmp_path):
         self.make(tmp_path)
         graph = self.read(tmp_path)
         assert torch.equal(graph.data, torch.from_numpy(FEATURES.toarray()).float())
@@ -50,7 +50,7 @@ class TestOwnForm(ReaderContract):
 
 
 class TestBenchmarkForm(TestOwnForm):
-    """The other form: directed, with self loops, and with pickled members that must not be touched."""
+    """The format of the GNN benchmark: directed, with self loops, and with pickled members that must not be read."""
 
     def make(self, root):
         (root / "planetoid").mkdir(parents=True)
@@ -65,7 +65,7 @@ class TestBenchmarkForm(TestOwnForm):
         names = np.array([{"a": 1}], dtype=object)
         np.savez(root / "planetoid" / "cora.npz", **arrays, labels=Y, node_names=names)
 
-    def test_gives_what_was_written(self, tmp_path):
+    def test_returns_the_written_data(self, tmp_path):
         self.make(tmp_path)
         graph = self.read(tmp_path)
         assert torch.equal(graph.data, torch.from_numpy(FEATURES.toarray()).float())
@@ -78,7 +78,7 @@ class TestBenchmarkForm(TestOwnForm):
             4,
             5,
             7,
-        ]  # fewer than 20 of each class: all, but for the one without a label
+        ]  # all labeled nodes, because each class has fewer than 20
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ class TestBenchmarkForm(TestOwnForm):
         ({"edges": None}, "KeyError"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, change, message):
+def test_errors_describe_the_problem(tmp_path, change, message):
     arrays = {name: array for name, array in {**OWN, **change}.items() if array is not None}
     np.savez(tmp_path / "cora.npz", **arrays)
     with pytest.raises(CorruptDataError, match=f"cora.npz: found .*{message}"):
@@ -144,7 +144,7 @@ def test_the_real_set(real, name, shape, classes, edges, split, data):
     assert int((graph.labels < 0).sum()) == (15 if name == "citeseer" else 0)
 
 
-def test_a_drawn_split_depends_on_the_seed_alone(real):
+def test_a_drawn_split_depends_only_on_the_seed(real):
     roots = real("dblp")
     first, again, other = (Planetoid("dblp", roots, seed=seed).train for seed in (0, 0, 1))
     assert digest(first) == "6fcc1028abea35c3c76bdc33f7d57f9716e1ba15b9199a05e7593731dca30d2e" == digest(again)

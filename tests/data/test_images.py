@@ -35,7 +35,7 @@ def saved(image, kind, **options):
     return stream.getvalue()
 
 
-def grey(content):
+def gray(content):
     return np.asarray(decode_image(content, "x", None))
 
 
@@ -89,40 +89,40 @@ def test_size_is_checked_before_decoding(monkeypatch):
         saved(Image.fromarray((RAMP * 65535).astype(np.float32)), "TIFF"),
     ],
 )
-def test_deep_greys_are_scaled(content):
-    assert np.abs(grey(content).astype(int) - EIGHT).max() <= (1 if b"1023" in content[:12] else 0)
+def test_deep_grays_are_scaled(content):
+    assert np.abs(gray(content).astype(int) - EIGHT).max() <= (1 if b"1023" in content[:12] else 0)
 
 
-def test_a_dark_deep_grey_stays_dark():
-    """The range is the file's, not that of its values."""
-    assert grey(b"P5 2 1 65535\n" + np.array([257, 514], ">u2").tobytes()).tolist() == [[1, 2]]
-    assert grey(saved(Image.fromarray(np.array([[257, 514]], np.uint16)), "PNG")).tolist() == [[1, 2]]
+def test_a_dark_deep_gray_stays_dark():
+    """The range is that of the file format, not that of the values."""
+    assert gray(b"P5 2 1 65535\n" + np.array([257, 514], ">u2").tobytes()).tolist() == [[1, 2]]
+    assert gray(saved(Image.fromarray(np.array([[257, 514]], np.uint16)), "PNG")).tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("value", [np.nan, -1.0, 1e9, np.inf])
 def test_floats_without_a_range_are_refused(value):
     with pytest.raises(CorruptDataError, match="gray values from"):
-        grey(saved(Image.fromarray(np.array([[0.5, value]], np.float32)), "TIFF"))
+        gray(saved(Image.fromarray(np.array([[0.5, value]], np.float32)), "TIFF"))
 
 
-def test_every_mode_becomes_grey_or_colour():
-    colour = Image.fromarray(random(8, 9, 3))
-    assert np.array_equal(grey(saved(colour.convert("CMYK"), "TIFF")), np.asarray(colour))
-    palette = colour.quantize(16)
-    assert np.array_equal(grey(saved(palette, "PNG")), np.asarray(palette.convert("RGB")))
-    assert grey(saved(Image.fromarray(EIGHT).convert("1"), "PNG")).shape == (16, 16)
-    assert convert_to_eight_bit(colour.convert("HSV")).mode == "RGB"
+def test_every_mode_becomes_gray_or_rgb():
+    color = Image.fromarray(random(8, 9, 3))
+    assert np.array_equal(gray(saved(color.convert("CMYK"), "TIFF")), np.asarray(color))
+    palette = color.quantize(16)
+    assert np.array_equal(gray(saved(palette, "PNG")), np.asarray(palette.convert("RGB")))
+    assert gray(saved(Image.fromarray(EIGHT).convert("1"), "PNG")).shape == (16, 16)
+    assert convert_to_eight_bit(color.convert("HSV")).mode == "RGB"
 
 
-def test_what_is_transparent_is_white():
+def test_transparent_pixels_become_white():
     layer = np.zeros((1, 3, 4), np.uint8)
     layer[0, :, 3] = [0, 128, 255]
-    assert grey(saved(Image.fromarray(layer), "PNG"))[0, :, 0].tolist() == [255, 127, 0]
-    assert grey(saved(Image.fromarray(layer[..., [0, 3]]), "PNG")).tolist() == [[255, 127, 0]]
+    assert gray(saved(Image.fromarray(layer), "PNG"))[0, :, 0].tolist() == [255, 127, 0]
+    assert gray(saved(Image.fromarray(layer[..., [0, 3]]), "PNG")).tolist() == [[255, 127, 0]]
     palette = Image.new("P", (2, 1))
     palette.putpalette([10, 20, 30, 40, 50, 60])
     palette.putpixel((1, 0), 1)
-    assert grey(saved(palette, "PNG", transparency=0)).tolist() == [[[255] * 3, [40, 50, 60]]]
+    assert gray(saved(palette, "PNG", transparency=0)).tolist() == [[[255] * 3, [40, 50, 60]]]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
@@ -141,7 +141,7 @@ def test_orientation_is_applied(kind, orientation):
     assert rotate_upright(image) is image
 
 
-def test_a_broken_tag_beside_the_orientation_does_no_harm():
+def test_a_damaged_tag_does_not_affect_the_orientation():
     exif = Image.Exif()
     exif[0x0112], exif[0x9286] = 6, "comment"
     assert decode_image(saved(Image.fromarray(random(4, 6, 3)), "PNG", exif=exif), "x").size == (4, 6)
@@ -183,7 +183,7 @@ def test_endings_belong_to_formats():
     assert {Image.EXTENSION[ending] for ending in IMAGE_ENDINGS if ending in Image.EXTENSION} <= set(FORMATS)
 
 
-def test_fit_crops_the_centre_then_resizes():
+def test_crops_the_center_then_resizes():
     pixels = random(9, 7)
     assert np.array_equal(np.asarray(crop_and_resize(Image.fromarray(pixels), crop=3)), pixels[3:6, 2:5])
     assert crop_and_resize(Image.fromarray(pixels), size=5).size == (5, 5)
@@ -194,20 +194,20 @@ def test_fit_crops_the_centre_then_resizes():
     ("crop", "size", "message"),
     [(8, None, "crop must lie in 1 … 7, got 8"), (None, 0, "size must be an integer ≥ 1, got 0")],
 )
-def test_fit_refuses(crop, size, message):
+def test_crop_and_resize_refuses(crop, size, message):
     with pytest.raises(ValueError, match=message):
         crop_and_resize(Image.fromarray(random(9, 7)), crop, size)
 
 
 def progressive(scans, thumbnail=b""):
-    """A progressive JPEG with a further empty refinement scan per number, and a comment that looks like scans."""
+    """Return a progressive JPEG with one empty refinement scan per number, and with a comment that looks like scans."""
     content = saved(Image.fromarray(random(64, 64)), "JPEG", progressive=True)
     comment = b"\xff\xfe" + (len(thumbnail) + 2).to_bytes(2, "big") + thumbnail
     empty = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x10" + b"\x00" * 8
     return content[:2] + comment + content[2:-2] + empty * scans + b"\xff\xd9"
 
 
-def test_scans_are_counted_before_anything_is_decoded(monkeypatch):
+def test_scans_are_counted_before_decoding(monkeypatch):
     own = count_jpeg_scans(progressive(0))
     assert 2 <= own <= 12
     assert count_jpeg_scans(progressive(1500)) == own + 1500
@@ -225,7 +225,7 @@ def test_scans_in_a_comment_do_not_count():
     assert count_jpeg_scans(content[:40]) == 0
 
 
-def test_a_side_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
+def test_a_long_side_is_refused_before_decoding(monkeypatch):
     content = saved(Image.new("1", (1, 65_536)), "PNG")
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
     with pytest.raises(CorruptDataError, match="65536×1 pixels, a side longer than 65535"):
@@ -233,7 +233,7 @@ def test_a_side_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
 
 
 def test_heif_is_decoded_by_the_plugin_if_it_is_installed(monkeypatch):
-    """The plugin is a stand-in that registers a format under the name that pillow-heif uses."""
+    """The plugin is a substitute that registers a format under the name of pillow-heif."""
     plugin = types.ModuleType("pillow_heif")
     plugin.register_heif_opener = lambda: Image.register_open(
         "HEIF", lambda stream, name: Image.open(io.BytesIO(stream.read()[4:])), lambda start: start.startswith(b"heif")

@@ -12,7 +12,7 @@ def letters():
 
 
 def test_shapes_that_look_the_same_are_one_class(letters):
-    """A is the first letter of three alphabets, and there is one class for it."""
+    """A is the first letter of three alphabets and a single class."""
     assert letters.classes.count("LATIN CAPITAL LETTER A") == 1
     assert "GREEK CAPITAL LETTER ALPHA" not in letters.classes
     assert "CYRILLIC CAPITAL LETTER A" not in letters.classes
@@ -38,7 +38,7 @@ def test_no_two_classes_share_a_picture_in_most_typefaces():
 
 
 def test_the_picture_is_that_of_pillow():
-    """Independent: matplotlib's own renderer puts the ink in the same box, up to two pixels."""
+    """The renderer of matplotlib puts the ink into the same box, up to two pixels."""
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
 

@@ -7,7 +7,7 @@ from hypersphere.data import LFW, CorruptDataError, MissingDataError
 from .contracts import ReaderContract
 from .files import digest, encoded, random, tar, write
 
-SMOOTH = np.kron(random(5, 4, 4, 3), np.ones((1, 32, 32, 1), np.uint8))  # survives JPEG nearly unharmed
+SMOOTH = np.kron(random(5, 4, 4, 3), np.ones((1, 32, 32, 1), np.uint8))  # changed little by JPEG
 FACES = {
     ("Ann", 1): SMOOTH[0],
     ("Ann", 2): SMOOTH[1],
@@ -73,9 +73,9 @@ class TestCropped(ReaderContract):
             ("people.txt", b"", "IndexError"),
         ],
     )
-    def test_says_what_is_wrong_with_a_list(self, tmp_path, name, content, message):
+    def test_errors_describe_the_problem_of_a_list(self, tmp_path, name, content, message):
         self.make(tmp_path)
-        (tmp_path / "lfw" / name).write_bytes(content)  # a list beside the archive comes first
+        (tmp_path / "lfw" / name).write_bytes(content)  # a list beside the archive has priority
         dataset = self.read(tmp_path)
         with pytest.raises(CorruptDataError, match=f"{name}: found .*{message}"):
             dataset.pairs() if name == "pairs.txt" else dataset.people()
@@ -87,7 +87,7 @@ class TestCropped(ReaderContract):
 
 
 class TestOriginal(TestCropped):
-    """The authors' archive of 250×250 images: the same square is cut out of it."""
+    """The archive of the authors with 250×250 images, from which the same square is cut."""
 
     def make(self, root):
         large = {}
@@ -106,7 +106,7 @@ class TestOriginal(TestCropped):
         ({"lfw/Ann/Bob_0001.jpg": encoded(random(128, 128, 3), "JPEG")}, "no picture, expected <name>/<name>"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, files, message):
+def test_errors_describe_the_problem(tmp_path, files, message):
     tar(tmp_path / "lfw" / "lfw-deepfunneled.tgz", files, "w:gz")
     with pytest.raises(CorruptDataError, match=message):
         LFW(tmp_path)

@@ -29,7 +29,7 @@ def images(n=23):
 
 
 class Items(Dataset):
-    """The same samples, one at a time."""
+    """A dataset of the same samples that are read one at a time."""
 
     def __init__(self, whole):
         self.whole, self.labels, self.classes = whole, whole.labels, whole.classes
@@ -53,8 +53,8 @@ def same(first, second):
 
 @settings(max_examples=40)
 @given(st.integers(1, 30), st.integers(1, 3), st.sampled_from([1, 2, 3]), st.booleans(), st.integers(0, 3))
-def test_any_number_of_processes_sees_the_same(n, each, world, drop_last, epoch):
-    """Batches of all processes, interleaved, are those of one process, augmentation included."""
+def test_any_number_of_processes_gets_the_same_batches(n, each, world, drop_last, epoch):
+    """The interleaved batches of all processes equal those of one process, including augmentation."""
     size = 6 * each
     options = {"seed": 3, "augment": CropFlip(pad=2), "drop_last": drop_last}
     alone = Loader(images(n), size, **options)
@@ -75,7 +75,7 @@ def test_any_number_of_processes_sees_the_same(n, each, world, drop_last, epoch)
 
 @settings(max_examples=30)
 @given(st.integers(0, 11), st.booleans())
-def test_a_resumed_run_sees_what_the_uninterrupted_one_would_have(stop, in_memory):
+def test_a_resumed_run_gets_the_same_batches(stop, in_memory):
     dataset = images() if in_memory else Items(images())
     make = lambda: Loader(dataset, 4, seed=1, augment=CropFlip(pad=1))
     whole = epochs(make(), 2)
@@ -107,7 +107,7 @@ def test_augmentation_differs_between_epochs_and_samples():
     assert not torch.equal(first, second)
 
 
-def test_without_shuffling_the_order_is_the_datasets():
+def test_without_shuffling_the_order_is_that_of_the_dataset():
     assert (
         torch.cat([labels for _, labels in Loader(images(), 4, shuffle=False)]).tolist()
         == (torch.arange(23) % 5).tolist()
@@ -122,7 +122,7 @@ def test_a_sampler_gives_the_order():
     assert len(loader) == 6
 
 
-def test_items_and_memory_agree():
+def test_reading_items_and_reading_batches_agree():
     options = {"seed": 4, "augment": CropFlip(pad=1), "rank": 1, "world_size": 2}
     memory, items = (Loader(dataset, 4, **options) for dataset in (images(25), Items(images(25))))
     assert same(epochs(memory, 2), epochs(items, 2))
@@ -143,7 +143,7 @@ def test_workers_change_nothing(tmp_path, kind, dataset):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_a_bad_file_is_one_sentence_from_any_worker(tmp_path, kind):
+def test_a_damaged_file_gives_a_clear_error_with_any_worker(tmp_path, kind):
     write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(5)})
     write(tmp_path, {"1/bad.png": b"no image"})
     dataset = open_source(tmp_path).dataset(PicturePreprocessing(size=(6, 6)))
@@ -153,8 +153,8 @@ def test_a_bad_file_is_one_sentence_from_any_worker(tmp_path, kind):
 
 @settings(max_examples=60)
 @given(st.data())
-def test_a_run_may_go_on_with_other_processes_and_workers(data):
-    """What a run of changing shape sees, taken together, is what one process would have seen."""
+def test_a_run_can_be_resumed_with_other_processes_and_workers(data):
+    """A run with changing numbers of processes and workers gets the same batches as a single process."""
     draw = data.draw
     iterable = draw(st.booleans())
     dataset = Flow(images()) if iterable else images()
@@ -185,7 +185,7 @@ def test_a_run_may_go_on_with_other_processes_and_workers(data):
 
 
 class Flow(IterableDataset):
-    """The same samples as a stream; ``epoch`` turns their order."""
+    """The same samples as an iterable dataset; ``epoch`` rotates their order."""
 
     def __init__(self, whole):
         self.whole, self.epoch = whole, 0
@@ -254,7 +254,7 @@ def test_shares_follow_the_process_group():
     assert all(torch.equal(share, labels[1::2]) for share, labels in zip(results[1][2], whole, strict=True))
 
 
-def test_a_loader_may_be_made_before_the_processes_meet(monkeypatch):
+def test_a_loader_may_be_created_before_the_process_group(monkeypatch):
     loader = Loader(images(), 4, seed=3)
     whole = [labels for _, labels in loader]
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
@@ -306,14 +306,14 @@ def test_results_come_in_order(workers):
     assert list(map_ahead(lambda i: (time.sleep(0.002 * (5 - i)), i)[1], range(5), workers)) == list(range(5))
 
 
-def test_an_error_comes_where_its_result_would_have():
+def test_an_error_is_raised_in_place_of_its_result():
     results = map_ahead(lambda i: 1 // (3 - i), range(6), 2)
     assert [next(results) for _ in range(3)] == [0, 0, 1]
     with pytest.raises(ZeroDivisionError):
         next(results)
 
 
-def test_work_is_done_before_it_is_asked_for_but_not_far():
+def test_a_limited_number_of_tasks_is_computed_ahead():
     done = []
     results = map_ahead(done.append, range(100), 1)
     next(results)
@@ -325,7 +325,7 @@ def test_work_is_done_before_it_is_asked_for_but_not_far():
     assert len(done) <= 4
 
 
-def test_nothing_is_left_running():
+def test_no_thread_is_left():
     before = threading.active_count()
     results = map_ahead(lambda i: i, range(100), 4)
     next(results)

@@ -40,7 +40,7 @@ def png(pixels):
 GRAY = np.arange(64, dtype=np.uint8).reshape(8, 8)
 
 
-def test_kinds_are_told_by_content_and_endings_do_not_overlap():
+def test_kinds_are_recognized_by_content_and_endings_do_not_overlap():
     assert find_medium(wav(voice(0))).noun == "recording"
     assert find_medium(png(GRAY)).noun == "picture"
     assert find_medium(Recording(np.zeros((10, 1), dtype=np.float32), RATE)).noun == "recording"
@@ -52,7 +52,7 @@ def test_samples_are_decoded_by_content_whatever_their_name():
     assert decode_sample(png(GRAY), "picture.wav.png").size == (8, 8)
 
 
-def test_the_name_decides_about_bytes_of_no_known_format():
+def test_the_ending_determines_the_kind_of_unknown_bytes():
     with pytest.raises(CorruptDataError, match=r"call\.wav.*sound file"):
         decode_sample(b"nothing", "call.wav")
     with pytest.raises(CorruptDataError, match=r"ann\.jpg"):
@@ -85,7 +85,7 @@ def test_digests_are_equal_for_equal_content_only():
     assert Pictures().digest(pixels) == same != changed
 
 
-def test_a_part_of_a_recording_is_inspected_alone():
+def test_only_the_part_of_a_recording_is_inspected():
     recording = Recording(np.concatenate([voice(0), np.zeros(RATE, dtype=np.float32)])[:, None], RATE)
     assert Recordings().inspect(recording, (1.5, 2.5)).findings == ("silent",)
     assert Recordings().inspect(recording, (0.0, 1.5)).findings == ()
@@ -108,14 +108,14 @@ def test_summaries_name_every_rate_channel_and_size():
 
 
 def smooth(seed, size=64, channels=3):
-    """A picture of waves, as a photograph has them rather than noise."""
+    """A picture of waves, which is more like a photograph than noise."""
     draw = np.random.default_rng(seed)
     y, x = np.mgrid[0:size, 0:size] / size
     waves = sum(
         np.sin(2 * np.pi * (draw.uniform(-4, 4) * x + draw.uniform(-4, 4) * y) + draw.uniform(0, 6)) for _ in range(6)
     )
-    grey = np.interp(waves, (waves.min(), waves.max()), (0, 255)).astype(np.uint8)
-    return torch.from_numpy(np.stack([grey] * channels))
+    gray = np.interp(waves, (waves.min(), waves.max()), (0, 255)).astype(np.uint8)
+    return torch.from_numpy(np.stack([gray] * channels))
 
 
 def saved_again(pixels, quality=60, size=None):
@@ -139,13 +139,13 @@ def test_digests_are_equal_for_equal_pixels_only():
 
 
 @pytest.mark.parametrize("change", [{}, {"size": 48}, {"quality": 30}, {"size": 128}])
-def test_a_picture_saved_again_stays_near(change):
+def test_a_picture_saved_again_has_a_similar_hash(change):
     for seed in range(5):
         picture = smooth(seed)
         assert bits(difference_hash(picture), difference_hash(saved_again(picture, **change))) <= MAX_HASH_DISTANCE
 
 
-def test_other_pictures_are_far():
+def test_different_pictures_have_different_hashes():
     hashes = [difference_hash(smooth(seed)) for seed in range(20)]
     assert min(bits(a, b) for i, a in enumerate(hashes) for b in hashes[:i]) > 4 * MAX_HASH_DISTANCE
 
@@ -160,16 +160,16 @@ def test_groups_are_those_of_brute_force():
             changed = np.unpackbits(base)
             changed[draw.choice(256, flips, replace=False)] ^= 1
             hashes.append(np.packbits(changed).tobytes())
-    wanted = {frozenset([i]) for i in range(len(hashes))}
+    expected = {frozenset([i]) for i in range(len(hashes))}
     for i, one in enumerate(hashes):
         for j, other in enumerate(hashes[:i]):
             if bits(one, other) <= MAX_HASH_DISTANCE:
-                a, b = (next(group for group in wanted if k in group) for k in (i, j))
-                wanted = (wanted - {a, b}) | {a | b}
-    assert {frozenset(group) for group in group_similar(hashes)} == {group for group in wanted if len(group) > 1}
+                a, b = (next(group for group in expected if k in group) for k in (i, j))
+                expected = (expected - {a, b}) | {a | b}
+    assert {frozenset(group) for group in group_similar(hashes)} == {group for group in expected if len(group) > 1}
 
 
-def test_nearly_empty_pictures_are_not_called_near():
+def test_nearly_empty_pictures_are_not_similar():
     one, other = (bytearray(32) for _ in range(2))
     one[0], other[9] = 7, 7
     assert group_similar([bytes(one), bytes(other), bytes(32), bytes(32)]) == []

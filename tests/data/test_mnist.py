@@ -26,7 +26,7 @@ class TestMNIST(ReaderContract):
         return self.reader(root)
 
     @pytest.mark.parametrize("train", [True, False])
-    def test_gives_what_was_written(self, tmp_path, train):
+    def test_returns_the_written_data(self, tmp_path, train):
         self.make(tmp_path)
         dataset = self.reader(tmp_path, train=train)
         assert torch.equal(dataset.data, torch.from_numpy(IMAGES)[:, None])
@@ -40,7 +40,7 @@ class TestMNIST(ReaderContract):
 
 
 class TestFashionMNIST(TestMNIST):
-    """The same in gzip."""
+    """The same files, compressed with gzip."""
 
     name = "fashion_mnist"
     reader = FashionMNIST
@@ -64,7 +64,7 @@ class TestFashionMNIST(TestMNIST):
         ("train-labels-idx1-ubyte", idx(LABELS + 1), "label 10, expected labels 0 … 9"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, name, content, message):
+def test_errors_describe_the_problem(tmp_path, name, content, message):
     TestMNIST().make(tmp_path)
     (tmp_path / "mnist" / name).write_bytes(content)
     with pytest.raises(

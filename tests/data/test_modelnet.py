@@ -54,7 +54,7 @@ class TestVoxels(ReaderContract):
             self.read(tmp_path).clouds(points=0)
 
 
-def test_surface_is_what_erosion_takes_away():
+def test_the_surface_agrees_with_erosion():
     grid = torch.from_numpy(scipy.ndimage.gaussian_filter(np.random.default_rng(1).random((12, 12, 12)), 1.5) > 0.5)
     eroded = scipy.ndimage.binary_erosion(grid.numpy())
     assert torch.equal(_find_surface(grid), grid & ~torch.from_numpy(eroded))
@@ -106,7 +106,7 @@ class TestNumpy(TestHDF5):
         (CLOUDS, TestHDF5.label.astype(float), "expected 4 integers"),
     ],
 )
-def test_says_what_is_wrong_with_a_cloud(tmp_path, points, labels, message):
+def test_errors_describe_the_problem_of_a_cloud(tmp_path, points, labels, message):
     np.save(tmp_path / "train_points.npy", points)
     np.save(tmp_path / "train_labels.npy", labels)
     with pytest.raises(CorruptDataError, match=message):
@@ -130,7 +130,7 @@ def test_a_list_cannot_lead_out_of_the_folder(tmp_path):
         ModelNet40(tmp_path / "root")
 
 
-def test_a_list_cut_short_is_noticed(tmp_path):
+def test_an_incomplete_list_is_detected(tmp_path):
     TestHDF5().make(tmp_path)
     (tmp_path / "modelnet40" / "test_files.txt").write_text("test0.h5\n")
     with pytest.raises(CorruptDataError, match=r"test_files\.txt: found test1\.h5 only in the list or only"):
@@ -146,7 +146,7 @@ def test_a_list_cut_short_is_noticed(tmp_path):
         (GRIDS, np.zeros(4, int), "5 integers"),
     ],
 )
-def test_says_what_is_wrong_with_a_grid(tmp_path, grids, labels, message):
+def test_errors_describe_the_problem_of_a_grid(tmp_path, grids, labels, message):
     np.savez(tmp_path / "modelnet10.npz", X_train=grids, y_train=labels)
     with pytest.raises(CorruptDataError, match=message):
         ModelNet10Voxels(tmp_path)

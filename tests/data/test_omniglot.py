@@ -44,7 +44,7 @@ class TestTar(ReaderContract):
         self.make(tmp_path)
         assert not set(self.read(tmp_path).classes) & set(Omniglot(tmp_path, background=False).classes)
 
-    def test_alphabets_that_are_held_out_take_the_place_of_the_evaluation_set(self, tmp_path):
+    def test_held_out_alphabets_replace_the_evaluation_set(self, tmp_path):
         self.make(tmp_path)
         train, held = (Omniglot(tmp_path, background=background, held_out=1) for background in (True, False))
         assert sorted((*train.classes, *held.classes)) == sorted(self.read(tmp_path).classes)
@@ -55,7 +55,7 @@ class TestTar(ReaderContract):
         assert sorted(held.labels.unique().tolist()) == list(range(len(held.classes)))
 
     @pytest.mark.parametrize("held_out", [-1, 2, 30])
-    def test_some_alphabet_must_be_left(self, tmp_path, held_out):
+    def test_not_all_alphabets_can_be_held_out(self, tmp_path, held_out):
         self.make(tmp_path)
         with pytest.raises(ValueError, match=f"held_out must lie in 0 … 1, the alphabets but one, got {held_out}"):
             Omniglot(tmp_path, held_out=held_out)
@@ -93,7 +93,7 @@ class TestFolder(TestTar):
         ({"images_evaluation/A/c/1.png": encoded(random(105, 105))}, "no picture, expected images_background/"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, files, message):
+def test_errors_describe_the_problem(tmp_path, files, message):
     tar(tmp_path / "omniglot" / "omniglot_png.tar.xz", files)
     with pytest.raises(CorruptDataError, match=message):
         Omniglot(tmp_path)
@@ -194,7 +194,7 @@ def make_run_without(name):
         ),
     ],
 )
-def test_says_what_is_wrong_with_runs(tmp_path, content, message):
+def test_errors_describe_the_problem_of_runs(tmp_path, content, message):
     with pytest.raises(CorruptDataError, match=message):
         one_shot_runs(write_runs(tmp_path, content))
 
@@ -207,7 +207,7 @@ def test_a_truncated_archive_of_runs_is_refused(tmp_path):
         one_shot_runs(tmp_path)
 
 
-def test_absent_runs_say_what_is_missing(tmp_path):
+def test_absent_runs_are_named_with_their_remedy(tmp_path):
     write(tmp_path / "omniglot" / "images_evaluation", {"A/c/1.png": encoded(random(105, 105))})
     with pytest.raises(
         MissingDataError,

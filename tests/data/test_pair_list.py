@@ -63,7 +63,7 @@ def test_refuses_with_the_line(faces, text, message):
         read_pair_list(written(faces, text), faces / "images")
 
 
-def test_refuses_what_is_not_there(faces):
+def test_refuses_missing_files(faces):
     with pytest.raises(DataError, match="there is no file"):
         read_pair_list(faces / "absent.txt")
     with pytest.raises(DataError, match="there is no folder"):

@@ -55,7 +55,7 @@ def test_refuses_parts_of_other_classes_and_a_center_that_is_too_large(tmp_path)
         PictureFolder(tmp_path, size=8, center=9)
 
 
-def test_a_run_reads_ones_own_folder(tmp_path):
+def test_a_run_reads_a_folder(tmp_path):
     draw(tmp_path, ["a", "b", "c"], 6)
     data = call(PictureFolder, folder=str(tmp_path), size=(6, 8))
     task = build_task(

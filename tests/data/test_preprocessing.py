@@ -113,7 +113,7 @@ def test_json_and_back(values):
 
 
 def as_json(value):
-    """A value as a file may hold it; JSON has no tuples, and a whole number may be written 1.0, so a text stands for it."""
+    """Return a value as JSON may represent it: tuples as lists, and whole numbers as floats."""
     if not isinstance(value, tuple):
         return value
     return [str(v) if isinstance(v, float) and v.is_integer() else v for v in value]
@@ -154,7 +154,7 @@ def test_refuses(name, value):
         (7, "an image must be a path, bytes, a PIL image, an array or a tensor, got int"),
     ],
 )
-def test_refuses_what_is_no_image(image, message):
+def test_refuses_other_objects(image, message):
     with pytest.raises(ValueError, match=message):
         PicturePreprocessing()(image)
 
@@ -218,7 +218,7 @@ def test_pictures_have_one_tensor_and_may_be_bytes():
     assert not only.info
 
 
-def test_a_class_must_say_its_arguments():
+def test_a_class_must_return_its_arguments():
     class Plain(Windows):
         arguments = Preprocessing.arguments
 

@@ -25,7 +25,7 @@ from tests.data.voices import voice
         ("mp3", {}, 0.15),
     ],
 )
-def test_every_format_holds_the_sound(tmp_path, ending, options, tolerance):
+def test_every_format_is_decoded(tmp_path, ending, options, tolerance):
     path, sound = tmp_path / f"a.{ending}", voice(1, seconds=1)
     soundfile.write(path, np.stack([sound, sound], 1), 16000, **options)
     assert is_recording(path.read_bytes())
@@ -38,7 +38,7 @@ def test_every_format_holds_the_sound(tmp_path, ending, options, tolerance):
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000])
-def test_resampling_keeps_a_tone_and_removes_what_does_not_fit(rate):
+def test_resampling_keeps_low_tones_and_removes_high_ones(rate):
     time = np.arange(2 * rate) / rate
     low = np.sin(2 * np.pi * 440 * time).astype(np.float32)
     at_16k = Recording(low[:, None], rate).resample(16000)
@@ -78,7 +78,7 @@ def test_a_wav_file_that_was_cut_off_is_refused(tmp_path):
         read_recording(path)
 
 
-def test_too_long_and_missing_files_and_nonsense(tmp_path):
+def test_refuses_long_and_missing_files_and_invalid_values(tmp_path):
     path = tmp_path / "a.wav"
     soundfile.write(path, voice(0), 16000)
     with pytest.raises(CorruptDataError, match="24000×1 samples, more than 1000"):

@@ -8,7 +8,7 @@ from hypersphere.data import ResizedCrop
 from .test_augment import uniforms
 
 
-def test_a_whole_number_window_is_slicing():
+def test_an_integer_window_is_a_slice():
     image = torch.randint(0, 256, (1, 3, 8, 8), dtype=torch.uint8)
     crop = ResizedCrop((4, 4), area=(0.25, 0.25), ratio=(1.0, 1.0))
     for top in (0.0, 0.25, 0.5, 1 - 1e-12):
@@ -17,14 +17,14 @@ def test_a_whole_number_window_is_slicing():
         assert torch.equal(crop(image, u), image[:, :, start : start + 4, 2:6])
 
 
-def test_the_whole_image_is_itself():
+def test_a_crop_of_the_whole_image_changes_nothing():
     images = torch.rand(5, 2, 6, 7, dtype=torch.float64)
     crop = ResizedCrop(area=(1.0, 1.0), ratio=(1.0, 1.0))
     assert torch.allclose(crop(images, uniforms(5, crop, (2, 6, 7))), images, atol=1e-12)
 
 
 def test_windows_lie_inside_and_follow_the_formula():
-    """On an image of its own coordinates the window's corners can be read off."""
+    """The pixels of the image are their coordinates, so the corners of the crop can be read from the result."""
     h, w, n = 40, 50, 60
     rows, columns = torch.meshgrid(torch.arange(h) + 0.5, torch.arange(w) + 0.5, indexing="ij")
     image = torch.stack([rows / h, columns / w])[None].double().expand(n, -1, -1, -1)

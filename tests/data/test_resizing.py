@@ -30,7 +30,7 @@ def test_close_to_pillow(height, width, tall, broad, interpolation):
 
 @given(sides, sides, sides, sides)
 @settings(max_examples=60)
-def test_nearest_is_the_pixel_under_the_centre(height, width, tall, broad):
+def test_nearest_is_the_pixel_at_the_center(height, width, tall, broad):
     pixels = torch.arange(height * width).reshape(1, height, width)
     found = resize_images(pixels, (tall, broad), interpolation="nearest")
     rows = [Fraction(2 * i + 1, 2) * height / tall for i in range(tall)]
@@ -51,13 +51,13 @@ def test_cover_and_contain_keep_the_aspect(height, width, tall, broad):
     assert abs(columns - broad * min(1, width * tall / (height * broad))) <= 1
 
 
-def test_fill_is_centred():
+def test_the_picture_is_centered_in_the_fill():
     image = torch.zeros(1, 2, 2, dtype=torch.uint8)
     assert resize_images(image, (2, 5), "contain", fill=1.0)[0, 0].tolist() == [255, 0, 0, 255, 255]
     assert resize_images(image.float(), (2, 4), "contain", fill=0.5)[0, 0].tolist() == [0.5, 0, 0, 0.5]
 
 
-def test_grey_is_pillows():
+def test_gray_agrees_with_pillow():
     pixels = random(50, 60, 3)
     found = set_channels(torch.from_numpy(pixels).permute(2, 0, 1), 1)
     assert np.array_equal(found[0].numpy(), np.asarray(Image.fromarray(pixels).convert("L")))
@@ -67,7 +67,7 @@ def test_grey_is_pillows():
 
 
 @pytest.mark.parametrize("box", [(-1, 0, 2, 2), (0, 0, 0, 2), (0, 0, 5, 2), (0, 2, 1, 1)])
-def test_a_window_lies_inside(box):
+def test_a_crop_must_lie_inside(box):
     with pytest.raises(ValueError, match="the crop box must lie inside the image of 4×3"):
         crop_box(torch.zeros(1, 3, 4), box)
 
@@ -90,7 +90,7 @@ def test_cover_does_not_enlarge_what_it_cuts_off(shape, monkeypatch):
     assert found[0, 56, 48] == 255
     assert (
         max(tall * broad for tall, broad in sizes) <= 7 * 112 * 96
-    )  # four times the target, and two source pixels more
+    )  # four times the target and two more source pixels
 
 
 def test_cover_of_ordinary_pictures_is_the_center_of_the_whole():

@@ -9,14 +9,14 @@ from hypersphere.data.roots import VARIABLE, find_folder, locate
 from .files import write
 
 
-def test_given_roots_come_before_the_environment(monkeypatch):
+def test_explicit_roots_come_before_the_environment(monkeypatch):
     monkeypatch.setenv(VARIABLE, os.pathsep.join(["/x", "", "y"]))
     assert data_roots() == (Path("/x"), Path("y"))
     assert data_roots("z") == (Path("z"),)
     assert data_roots(["a", Path("b")]) == (Path("a"), Path("b"))
 
 
-def test_the_last_resort_is_a_cache_folder(monkeypatch, tmp_path):
+def test_the_default_is_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert data_roots() == (tmp_path / "hypersphere",)
@@ -24,7 +24,7 @@ def test_the_last_resort_is_a_cache_folder(monkeypatch, tmp_path):
     assert data_roots() == (Path.home() / ".cache" / "hypersphere",)
 
 
-def test_the_first_root_that_has_it_wins(tmp_path):
+def test_the_first_root_with_the_dataset_is_used(tmp_path):
     for i in (1, 2):
         write(tmp_path / str(i) / "mnist", {"t10k-labels-idx1-ubyte.gz": b""})
     roots = [tmp_path / "0", tmp_path / "1", tmp_path / "2"]
@@ -32,12 +32,12 @@ def test_the_first_root_that_has_it_wins(tmp_path):
     assert locate("cifar10", roots) is None
 
 
-def test_a_folder_is_not_taken_for_a_file(tmp_path):
-    (tmp_path / "train").mkdir()  # a folder of images, not CIFAR-100's batch of that name
+def test_a_folder_is_not_accepted_as_a_file(tmp_path):
+    (tmp_path / "train").mkdir()  # a folder, not the file of CIFAR-100 with this name
     assert locate("cifar100", tmp_path) is None
 
 
-def test_absent_lists_the_roots_and_the_remedy(tmp_path):
+def test_an_absent_dataset_is_named_with_roots_and_remedy(tmp_path):
     with pytest.raises(
         MissingDataError,
         match=r"mnist is not in .*a/mnist, .*b/mnist: expected train-images.*hypersphere data get mnist",
@@ -45,7 +45,7 @@ def test_absent_lists_the_roots_and_the_remedy(tmp_path):
         find_folder("mnist", [tmp_path / "a", tmp_path / "b"])
 
 
-def test_a_dataset_folder_that_is_a_link_out_is_refused(tmp_path):
+def test_a_dataset_folder_outside_the_root_is_refused(tmp_path):
     write(tmp_path / "elsewhere", {"train-images-idx3-ubyte": b""})
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "mnist").symlink_to(tmp_path / "elsewhere")

@@ -29,7 +29,7 @@ def test_batches_are_its_samples():
     assert turned.data.dtype == torch.uint8
 
 
-def test_part_of_a_dataset_is_turned_by_its_own_numbers():
+def test_a_part_of_a_dataset_is_rotated():
     turned = Rotations(OfClasses(IMAGES, [2, 1]))
     assert turned.classes[:4] == ("c", "b", "c at 90°", "b at 90°")
     assert turned.labels[:4].tolist() == [1, 0, 1, 1]

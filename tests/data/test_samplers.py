@@ -33,7 +33,7 @@ def test_every_block_is_balanced(labels, each, epoch, data):
             assert len(row.unique()) == min(each, int((labels == owner).sum()))
 
 
-def test_rare_classes_come_as_often_as_common_ones():
+def test_rare_classes_are_as_frequent_as_common_ones():
     labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
     sampler = ClassBalancedSampler(labels, classes=1, each=10)
     counts = sum(torch.bincount(labels[sampler.order(0, epoch)], minlength=3) for epoch in range(30))
@@ -57,7 +57,7 @@ def test_episodes_are_tasks():
         assert len(episode.classes.unique()) == 5
 
 
-def test_an_episode_depends_on_seed_and_number_alone():
+def test_an_episode_depends_only_on_seed_and_number():
     labels = torch.arange(8).repeat(6)
     first = EpisodeSampler(labels, shots=1, queries=2, seed=4)[33]
     assert torch.equal(first.support, EpisodeSampler(labels, shots=1, queries=2, episodes=40, seed=4)[33].support)

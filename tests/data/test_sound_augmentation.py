@@ -1,4 +1,4 @@
-"""Augmentation of recordings: levels, lengths and spectra are what the arguments say, and depend on the numbers alone."""
+"""Augmentation of recordings: levels, lengths and spectra follow from the arguments and the random numbers."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_a_crop_is_a_part_and_every_part_occurs():
 
 @pytest.mark.parametrize("u", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("color", [0.0, 0.5, 0.9])
-def test_noise_has_its_ratio(u, color):
+def test_noise_has_the_requested_ratio(u, color):
     draw = torch.tensor([[0.0, u, color, 0.3]], dtype=torch.double)
     noise = AddNoise(low=0.0, high=20.0, share=1.0)(SOUND[:1], draw) - SOUND[:1]
     ratio = 10 * torch.log10(SOUND[0].square().mean() / noise.square().mean())
@@ -54,13 +54,13 @@ def test_noise_from_a_folder(tmp_path):
         AddNoise(folder=tmp_path / "none")(SOUND[:1], draw)
 
 
-def test_speed_moves_the_pitch():
+def test_speed_changes_the_pitch():
     tone = torch.sin(2 * torch.pi * 440 * torch.arange(16000) / 16000)[None]
     fast = Speed(0.1)(tone, torch.tensor([[1.0]], dtype=torch.double))
     assert int(torch.fft.rfft(fast[0, :14000]).abs().argmax()) == pytest.approx(484 * 14000 / 16000, abs=2)
 
 
-def test_a_room_keeps_the_level_and_lasts():
+def test_reverberation_keeps_the_level_and_lengthens_sounds():
     click = torch.zeros(1, 16000)
     click[0, 100] = 1.0
     wet = Reverberate(0.5, share=1.0)(click, torch.tensor([[0.0, 1.0, 1.0, 0.2]], dtype=torch.double))

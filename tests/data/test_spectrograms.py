@@ -1,4 +1,4 @@
-"""The front end against an independent implementation in float64: explicit sums, other formulas for the scales."""
+"""Comparison of spectrograms with an independent float64 implementation: explicit sums and other formulas for the scales."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def to_mel(f, scale):
 
 
 def reference_filters(rate, fft, bands, low, high, scale):
-    """Filters by solving for the edges with bisection, then drawing each triangle point by point."""
+    """Compute filters: find the edges by bisection, then evaluate each triangle point by point."""
 
     def to_hertz(mel):
         a, b = 0.0, rate

@@ -10,7 +10,7 @@ MASK = (1 << 64) - 1
 
 
 def philox(key: tuple[int, int], counter: int) -> list[int]:
-    """Philox4x64-10 from its definition, in Python integers: the four numbers of one counter."""
+    """Return the four numbers of one counter, by the definition of Philox4x64-10 in Python integers."""
     x = [(counter >> (64 * i)) & MASK for i in range(4)]
     k = list(key)
     for _ in range(10):
@@ -33,7 +33,7 @@ def test_recorded_numbers_never_change():
 
 
 @given(st.integers(0, 2**63), st.lists(st.integers(0, 2**31), max_size=3), st.integers(0, 50), st.integers(0, 20))
-def test_any_position_is_reached_without_drawing_what_comes_before(seed, path, start, count):
+def test_any_position_can_be_read_directly(seed, path, start, count):
     whole = Stream(seed, *path).uniforms(start + count)
     assert torch.equal(Stream(seed, *path, start=start).uniforms(count), whole[start:])
 
@@ -67,7 +67,7 @@ def test_distinct_numbers_are_distinct(seed, count, extra):
     assert count == 0 or 0 <= drawn.min() <= drawn.max() < count + extra
 
 
-def test_addresses_do_not_share_numbers():
+def test_streams_of_different_addresses_differ():
     streams = [Stream(0), Stream(1), Stream(0, 0), Stream(0, 1), Stream(0, 0, 1), Stream(0, 1, 0)]
     assert len({stream.raw(1)[0] for stream in streams}) == len(streams)
 
@@ -88,7 +88,7 @@ def test_refuses_impossible_draws():
 @given(
     st.lists(st.integers(-5, 30), max_size=80), st.lists(st.floats(0, 1), min_size=1, max_size=5), st.integers(0, 100)
 )
-def test_no_identity_is_on_two_sides(labels, weights, seed):
+def test_no_identity_is_in_two_parts(labels, weights, seed):
     total = max(sum(weights), 1.0)
     fractions = [weight / total for weight in weights]
     labels = torch.tensor(labels, dtype=torch.long)
@@ -96,13 +96,13 @@ def test_no_identity_is_on_two_sides(labels, weights, seed):
     owners = [set(labels[part].tolist()) for part in parts]
     assert len(parts) == len(fractions)
     assert sum(map(len, owners)) == len(set().union(*owners))
-    for part, mine in zip(parts, owners, strict=True):  # an identity comes with all its samples
+    for part, mine in zip(parts, owners, strict=True):  # all samples of an identity are in one part
         assert sorted(part.tolist()) == [i for i, label in enumerate(labels.tolist()) if label in mine]
     identities = len(labels.unique())
     assert all(abs(len(mine) - fraction * identities) <= 1 for mine, fraction in zip(owners, fractions, strict=True))
 
 
-def test_parts_that_sum_to_one_hold_everything():
+def test_parts_that_sum_to_one_contain_all_samples():
     labels = torch.arange(10).repeat_interleave(3)
     parts = identity_split(labels, [0.1] * 10)
     assert torch.cat(parts).sort().values.tolist() == list(range(30))

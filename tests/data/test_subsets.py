@@ -20,12 +20,12 @@ from .files import encoded, random, write
 
 
 def numbered(counts):
-    """Samples whose single value is their number."""
+    """Return samples whose single value is their index."""
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))[torch.randperm(sum(counts))]
     return InMemory(torch.arange(len(labels))[:, None], labels, [str(c) for c in range(len(counts))])
 
 
-def test_a_subset_is_indexed_through():
+def test_a_subset_of_a_subset():
     whole = numbered([5, 5])
     part = Subset(whole, torch.tensor([7, 2, 2]))
     data, labels = part.batch(torch.tensor([0, 2]))
@@ -60,7 +60,7 @@ def test_classes_refuse(classes):
 
 
 @pytest.mark.parametrize(("keep", "left"), [(0.1, 5), (7, 7), (0, 0), (1.0, 50), (80, 50)])
-def test_single_imbalance_thins_the_named_classes(keep, left):
+def test_single_imbalance_reduces_the_given_classes(keep, left):
     part = ImbalancedSingle(numbered([50, 50, 50]), classes=(0, 2), keep=keep)
     assert torch.bincount(part.labels, minlength=3).tolist() == [left, 50, left]
     assert (part.index.diff() > 0).all()
@@ -71,7 +71,7 @@ def test_multiple_imbalance_follows_the_class_number():
     assert torch.bincount(ImbalancedMultiple(numbered([50] * 3), step=2).labels).tolist() == [2, 4, 6]
 
 
-def test_the_choice_depends_on_the_seed_alone():
+def test_the_selection_depends_only_on_the_seed():
     whole = numbered([50, 50])
     first, again, other = (ImbalancedSingle(whole, keep=0.2, seed=seed).index for seed in (0, 0, 1))
     assert torch.equal(first, again)

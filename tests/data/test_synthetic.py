@@ -4,7 +4,7 @@ import torch
 from hypersphere.data import PlantedGraph, Shapes
 
 
-def test_a_graph_has_its_communities():
+def test_edges_are_more_frequent_within_classes():
     graph = PlantedGraph(nodes=240)
     same = (graph.labels[graph.edges[:, 0]] == graph.labels[graph.edges[:, 1]]).double().mean().item()
     assert 0.65 < same < 0.85  # 0.1·(1/4) against 0.01·(3/4) of the pairs
@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_data():
     assert not torch.equal(Shapes(count=4, seed=3).data, Shapes(count=4, seed=4).data)
 
 
-def test_clouds_are_centred_in_the_unit_ball():
+def test_clouds_are_centered_in_the_unit_ball():
     shapes = Shapes(points=100, count=5)
     assert shapes.data.dtype == torch.float32
     torch.testing.assert_close(shapes.data.mean(1), torch.zeros(20, 3), atol=1e-5, rtol=0)
@@ -40,10 +40,10 @@ def test_solids_differ_in_their_shape():
     shapes = Shapes(points=2000, count=4)
     assert shapes.labels.tolist() == sorted(shapes.labels.tolist())
     third = (shapes.data[..., 2] - shapes.data[..., 2].mean(1, keepdim=True)).pow(3).mean(1).reshape(4, 4).abs().mean(1)
-    assert third[3] > 3 * third[:3].max()  # a cone alone has an end that differs from the other
+    assert third[3] > 3 * third[:3].max()  # only the two ends of a cone differ
 
 
-def test_test_clouds_are_others():
+def test_test_clouds_differ_from_training_clouds():
     train, test = Shapes(count=8), Shapes(train=False, count=8)
     assert len(test) == 8
     assert not any(torch.equal(cloud, other) for cloud in test.data for other in train.data)

@@ -13,7 +13,7 @@ IMAGES = np.kron(random(6, 2, 2, 3), np.ones((1, 16, 16, 1), np.uint8))
 FILES = {
     "train/n02/images/n02_0.JPEG": encoded(IMAGES[0], "JPEG"),
     "train/n01/images/n01_1.JPEG": encoded(IMAGES[1], "JPEG"),
-    "train/n01/images/n01_0.JPEG": encoded(IMAGES[2, :, :, 0], "JPEG"),  # the true set has gray ones among the colored
+    "train/n01/images/n01_0.JPEG": encoded(IMAGES[2, :, :, 0], "JPEG"),  # the original set contains some gray images
     "val/images/val_0.JPEG": encoded(IMAGES[3], "JPEG"),
     "val/images/val_1.JPEG": encoded(IMAGES[4], "JPEG"),
     "val/val_annotations.txt": b"val_0.JPEG\tn02\t0\t0\t9\t9\nval_1.JPEG\tn01\t0\t0\t9\t9\n",
@@ -70,7 +70,7 @@ class TestUnpacked(TestReduced):
         ({name: None for name in FILES if name.startswith("val/images")}, "no picture, expected val/images/"),
     ],
 )
-def test_says_what_is_wrong(tmp_path, changes, message):
+def test_errors_describe_the_problem(tmp_path, changes, message):
     files = {name: content for name, content in {**FILES, **changes}.items() if content is not None}
     tar(tmp_path / "tiny_imagenet" / "tiny_imagenet_200_32x32_train_val.tar.xz", files)
     with pytest.raises(CorruptDataError, match=message):

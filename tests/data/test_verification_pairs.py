@@ -26,7 +26,7 @@ def check(labels, drawn, positives, negatives, folds):
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=25), st.integers(0, 50), st.data())
-def test_any_number_that_exists_can_be_drawn(labels, seed, data):
+def test_any_available_number_of_pairs_can_be_drawn(labels, seed, data):
     labels = torch.tensor(labels)
     every = list(itertools.combinations(labels.tolist(), 2))
     same = sum(a == b for a, b in every)

@@ -8,7 +8,7 @@ from tests.data.voices import voice
 
 @pytest.mark.parametrize("gain", [0.01, 1.0])
 @pytest.mark.parametrize("noise", [0.0, 1e-4])
-def test_long_silences_go_and_short_ones_stay(gain, noise):
+def test_long_silences_are_removed_and_short_ones_kept(gain, noise):
     speech, rest = voice(1, seconds=1), np.zeros(16000, dtype=np.float32)
     pause = np.zeros(1600, dtype=np.float32)  # 100 ms
     whole = np.concatenate([rest, speech, pause, speech, rest, rest]) * gain
@@ -17,7 +17,7 @@ def test_long_silences_go_and_short_ones_stay(gain, noise):
     assert 2 * len(speech) + len(pause) <= len(kept) <= 2 * len(speech) + len(pause) + 0.4 * 16000
 
 
-def test_a_recording_without_silence_stays_and_length_does_not_matter():
+def test_a_recording_without_silence_is_not_changed():
     for count in (1, 479, 480, 481, 16000):
         sound = voice(0, seconds=2)[:count]
         kept = trim_silence(sound, 16000)

@@ -12,7 +12,7 @@ RATE = 16000
 
 
 def voice(person, take=0, seconds=1.5, rate=RATE):
-    """A buzz with a pitch and two resonances of the person; the take changes the melody."""
+    """Return a synthetic voice: the pitch and two resonances depend on the person, the melody on the take."""
     draw = np.random.default_rng(1000 * person + take)
     time = np.arange(round(seconds * rate)) / rate
     pitch = (90 + 23 * person) * (1 + 0.03 * np.sin(2 * np.pi * draw.uniform(2, 4) * time + draw.uniform(0, 6)))
@@ -27,7 +27,7 @@ def voice(person, take=0, seconds=1.5, rate=RATE):
 
 
 def write_people(folder, people=4, takes=3, seconds=1.5, ending="wav"):
-    """One folder per person."""
+    """Write recordings into one folder per person."""
     for person in range(people):
         home = pathlib.Path(folder) / f"person{person}"
         home.mkdir(parents=True)
@@ -37,7 +37,7 @@ def write_people(folder, people=4, takes=3, seconds=1.5, ending="wav"):
 
 
 def unpack_speakers(target):
-    """The folder of the real recordings, 48 speakers with 12 utterances each; skips if they are not here."""
+    """Return the folder of real recordings, 48 speakers with 12 utterances each; skip the test if they are missing."""
     root = pathlib.Path(os.environ.get("HYPERSPHERE_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
     archive = root / "speaker_recordings" / "speakers_48.tar.xz"
     if not archive.is_file():

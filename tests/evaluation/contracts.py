@@ -1,4 +1,4 @@
-"""What every report must be; a new one inherits this and gives an instance."""
+"""Tests of all reports. The tests of a report inherit them and provide an instance."""
 
 import json
 

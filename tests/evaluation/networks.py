@@ -1,4 +1,4 @@
-"""Small networks and data that attacks are tried on."""
+"""Small networks and data for tests of attacks."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ def small_network(seed=0, *, train=True):
     if train:
         optimizer = torch.optim.Adam(model.parameters(), 0.02)
         for _ in range(60):
-            images, labels = colours(64)
+            images, labels = colors(64)
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
@@ -27,7 +27,7 @@ def small_network(seed=0, *, train=True):
     return model
 
 
-def colours(n):
+def colors(n):
     """Noise with one of four tints; the tint is the label."""
     tints = torch.tensor([[0.5, 0.5, 0.5], [0.6, 0.45, 0.5], [0.45, 0.6, 0.5], [0.5, 0.45, 0.6]])
     labels = torch.randint(4, (n,))

@@ -33,8 +33,8 @@ def test_shards_merge():
     assert left.compute().json() == verification(scores, same, fold=fold).json()
 
 
-def test_raw_cosines_stream_like_one_batch():
-    # A known trap: metrics that squash scores outside [0, 1] batch by batch.
+def test_raw_cosines_in_batches_give_the_same_report():
+    # Some metrics rescale scores outside [0, 1] per batch, which would change the result.
     same = torch.arange(200) % 2 == 0
     scores = torch.where(same, 0.1, -0.6) + 0.5 * torch.rand(200)
     stream = VerificationAccumulator()
@@ -43,7 +43,7 @@ def test_raw_cosines_stream_like_one_batch():
     assert stream.compute().auc == verification(scores, same).auc
 
 
-def test_a_refused_batch_leaves_nothing():
+def test_a_refused_batch_changes_nothing():
     stream = VerificationAccumulator()
     stream.update(torch.rand(3), torch.tensor([True, False, True]))
     for scores, same, fold in [

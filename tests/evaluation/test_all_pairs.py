@@ -12,7 +12,7 @@ from hypersphere.evaluation._all_pairs import BINS
 
 
 def brute(features, labels):
-    """Every two images with loops, in float64."""
+    """Compare all pairs of images with loops, in float64."""
     x = features.double().numpy()
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     index = list(combinations(range(len(x)), 2))
@@ -23,8 +23,8 @@ def brute(features, labels):
 def clusters(n=40, classes=7, dim=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (n,), generator=generator) * 5 - 7
-    centres = torch.randn(classes, dim, generator=generator)
-    return centres[(labels + 7) // 5] + 0.7 * torch.randn(n, dim, generator=generator), labels
+    centers = torch.randn(classes, dim, generator=generator)
+    return centers[(labels + 7) // 5] + 0.7 * torch.randn(n, dim, generator=generator), labels
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
@@ -54,7 +54,7 @@ def test_the_worst_errors_are_those_of_sorting(chunk):
     assert (labels[rejects.first] == labels[rejects.second]).all()
 
 
-def test_histograms_are_numpys():
+def test_histograms_agree_with_numpy():
     features, labels = clusters()
     counted, (_, scores, same) = all_pairs(features, labels), brute(features, labels)
     for ours, chosen in ((counted.same_histogram, same), (counted.different_histogram, ~same)):
@@ -62,7 +62,7 @@ def test_histograms_are_numpys():
         assert ours.tolist() == theirs.tolist()
 
 
-def test_fewer_errors_than_asked_for():
+def test_fewer_errors_than_requested():
     counted = all_pairs(torch.eye(3), torch.tensor([0, 0, 1]), worst=20)
     assert len(counted.false_accepts.scores) == 2
     assert len(counted.false_rejects.scores) == 1

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from hypersphere.evaluation import adversarial_loss, bim, fgsm, pgd, random_noise
 from hypersphere.evaluation.attacks import predict_classes
-from tests.evaluation.networks import colours, small_network
+from tests.evaluation.networks import colors, small_network
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,12 @@ def network():
 
 @pytest.fixture
 def data():
-    return colours(40)
+    return colors(40)
 
 
 def foolbox():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it imports names that scipy has deprecated
+        warnings.simplefilter("ignore")  # it imports deprecated names of scipy
         return pytest.importorskip("foolbox")
 
 
@@ -51,7 +51,7 @@ def test_agrees_with_foolbox(network, data):
 
 
 def brute_bim(model, images, labels, epsilon, step, iterations):
-    """One image and one pixel at a time, by definition (C.1.2); the gradient by central differences in float64."""
+    """Attack one image and one pixel at a time (C.1.2), with a gradient from central differences in float64."""
     model = copy.deepcopy(model).double().eval()
     made = []
     for image, label in zip(images.double(), labels, strict=True):
@@ -100,13 +100,13 @@ def test_stays_in_the_ball_and_the_bounds(network, data, name):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_leaves_the_model_as_it_was(network, data, name):
+def test_does_not_change_the_model(network, data, name):
     images, labels = data
     images.requires_grad_(True)
     network.train()
     network[1].eval()  # a frozen BatchNorm in a training model
     before, modes = copy.deepcopy(network.state_dict()), [m.training for m in network.modules()]
-    with torch.no_grad():  # evaluation code often is
+    with torch.no_grad():  # as in most evaluation code
         ATTACKS[name](network, images, labels, 0.03)
     assert [m.training for m in network.modules()] == modes
     assert all(torch.equal(v, before[k]) for k, v in network.state_dict().items())
@@ -114,7 +114,7 @@ def test_leaves_the_model_as_it_was(network, data, name):
     assert images.grad is None
 
 
-def test_the_mode_comes_back_after_an_error(network):
+def test_the_mode_is_restored_after_an_error(network):
     network.train()
     with pytest.raises(RuntimeError):
         fgsm(network, torch.rand(2, 5, 8, 8), torch.tensor([0, 1]))
@@ -177,9 +177,9 @@ def test_adversarial_training_makes_a_linear_model_harder_to_attack():
         optimizer = torch.optim.Adam(model.parameters(), 0.02)
         for _ in range(150):
             optimizer.zero_grad()
-            adversarial_loss(model, *colours(64), 0.05, weight=weight).backward()
+            adversarial_loss(model, *colors(64), 0.05, weight=weight).backward()
             optimizer.step()
-        images, labels = colours(400)
+        images, labels = colors(400)
         results.append((predict_classes(model, fgsm(model, images, labels, 0.05)) == labels).double().mean().item())
     assert results[1] > results[0] + 0.1
 
@@ -204,7 +204,7 @@ def test_refuses(network, data):
         adversarial_loss(network, images, labels, weight=1.5)
 
 
-def test_noise_depends_on_seed_and_index_alone():
+def test_noise_depends_only_on_seed_and_index():
     images = torch.rand(3, 1, 4, 4)
     first, again, other, next_one = (random_noise(images, seed=s, index=i) for s, i in ((1, 0), (1, 0), (2, 0), (1, 1)))
     assert torch.equal(first, again)

@@ -47,7 +47,7 @@ def test_errors_are_those_of_loops(case, bins):
 
 
 @given(predictions())
-def test_brier_score_is_scikit_learns(case):
+def test_brier_score_agrees_with_scikit_learn(case):
     p, labels = case
     expected = sklearn.metrics.brier_score_loss(
         labels.numpy(), p.numpy(), labels=range(p.shape[1]), scale_by_half=False
@@ -55,7 +55,7 @@ def test_brier_score_is_scikit_learns(case):
     assert calibration(p, labels).brier == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_calibrated_forecast_has_little_error_and_a_boastful_one_much():
+def test_a_calibrated_forecast_has_a_small_error_and_an_overconfident_one_a_large_error():
     p = torch.rand(200_000) * 0.5 + 0.5
     labels = (torch.rand(200_000) > p).long()
     assert calibration(torch.stack([p, 1 - p], 1), labels).ece < 0.01

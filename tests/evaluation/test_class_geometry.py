@@ -23,7 +23,7 @@ def data(seed, n=40, classes=4, spread=0.4):
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000))
-def test_fisher_score_against_the_sums_of_a_1(seed):
+def test_fisher_score_agrees_with_equation_a_1(seed):
     x, y = data(seed)
     mean = x.mean(0)
     within = between_ = 0.0
@@ -44,7 +44,7 @@ def test_fisher_score_is_lower_for_tighter_classes_and_ignores_gaps_in_the_label
 
 
 @pytest.mark.parametrize("rows", [512, 7])
-def test_class_angles_against_every_pair(rows, monkeypatch):
+def test_class_angles_agree_with_all_pairs(rows, monkeypatch):
     x, y = data(1)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     centers = [unit[y == c].mean(0) for c in range(4)]
@@ -59,7 +59,7 @@ def test_class_angles_against_every_pair(rows, monkeypatch):
     assert found.margin == pytest.approx(min(other) - max(same), rel=1e-6)
 
 
-def test_the_length_of_a_feature_does_not_count():
+def test_lengths_of_features_have_no_effect():
     x, y = (torch.from_numpy(v) for v in data(2))
     scaled = class_angles(x * torch.rand(40, 1, dtype=x.dtype), y)
     assert scaled == pytest.approx(class_angles(x, y), rel=1e-9)
@@ -79,7 +79,7 @@ def test_refuses(measure):
         measure(torch.randn(3, 2), torch.zeros(2, dtype=torch.long))
 
 
-def test_the_margin_can_be_left_out():
+def test_the_margin_can_be_skipped():
     x, y = map(torch.from_numpy, data(2))
     whole, quick = class_angles(x, y), class_angles(x, y, margin=False)
     assert quick[:3] == whole[:3]

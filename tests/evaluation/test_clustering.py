@@ -43,8 +43,8 @@ def brute_force(labels, groups):
 def test_agrees_with_brute_force_and_scikit_learn(both):
     labels, groups = both
     report = clustering(torch.tensor(labels), torch.tensor(groups))
-    wanted, alone = brute_force(labels, groups)
-    for name, value in wanted.items():
+    expected, alone = brute_force(labels, groups)
+    for name, value in expected.items():
         assert getattr(report, name) == pytest.approx(value, abs=1e-12), name
     numbers = [list(dict.fromkeys(alone)).index(group) for group in alone]
     assert report.ari == pytest.approx(metrics.adjusted_rand_score(labels, numbers), abs=1e-9)
@@ -54,19 +54,19 @@ def test_agrees_with_brute_force_and_scikit_learn(both):
 
 
 def test_an_identity_is_merged_if_another_one_has_the_same_main_group():
-    # 0 and 1 are one group; one face of 2 strayed into it, which merges nobody.
+    # 0 and 1 are one group. A single face of 2 in it does not merge 2 with them.
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
     groups = torch.tensor([5, 5, 5, 5, 5, 5, 6, 6])
     report = clustering(labels, groups)
     assert (report.merged_identities, report.mixed_groups) == (2, 1)
 
 
-def test_a_stranger_in_a_group_counts_with_the_person_who_received_it():
+def test_a_stranger_in_a_group_counts_as_a_merged_identity():
     assert clustering(torch.tensor([0, 0, 9]), torch.tensor([1, 1, 1])).merged_identities == 2
     assert clustering(torch.tensor([0, 0, 9]), torch.tensor([1, 1, -1])).merged_identities == 0
 
 
-def test_numbers_that_do_not_fit_are_refused():
+def test_labels_and_groups_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match="must have the same shape"):
         clustering(torch.tensor([0, 1]), torch.tensor([0]))
     with pytest.raises(ValueError, match="must be integers"):

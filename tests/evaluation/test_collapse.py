@@ -14,7 +14,7 @@ class TestCollapseReport(ReportContract):
 
 
 def brute(x, labels, weight, bias):
-    """The published definitions, matrix by matrix."""
+    """Compute the measures by their published definitions."""
     x, labels, weight, bias = (v.double().numpy() for v in (x, labels, weight, bias))
     classes = np.unique(labels)
     means = np.stack([x[labels == c].mean(0) for c in classes])
@@ -50,7 +50,7 @@ def test_order_changes_nothing():
     assert a == pytest.approx(b, rel=1e-9)
 
 
-def test_labels_need_not_be_all_of_the_classifiers_classes():
+def test_labels_may_lack_classes_of_the_classifier():
     x, labels = torch.randn(40, 6), torch.tensor([1, 4]).repeat(20)
     weight = torch.randn(6, 6)
     assert neural_collapse(x, labels, weight).nc3 == pytest.approx(

@@ -12,14 +12,14 @@ class TestDifferenceReport(ReportContract):
         return paired_difference(torch.randn(200) + 2 * same, torch.randn(200) + same, same, resamples=50)
 
 
-def test_the_same_embedder_differs_by_nothing():
+def test_the_same_embedder_has_a_difference_of_zero():
     same = torch.arange(300) % 3 == 0
     scores = torch.randn(300) + same
     report = paired_difference(scores, scores, same, resamples=50)
     assert (report.difference, report.difference.low, report.difference.high, report.wins) == (0, 0, 0, 0.5)
 
 
-def test_pairing_makes_the_interval_narrower_than_that_of_each():
+def test_the_interval_of_the_difference_is_narrower_than_those_of_the_measures():
     same = torch.arange(1000) % 2 == 0
     first = torch.randn(1000) + 1.5 * same
     report = paired_difference(first, first + 0.05 * torch.randn(1000), same, measure="auc", resamples=200)
@@ -29,7 +29,7 @@ def test_pairing_makes_the_interval_narrower_than_that_of_each():
 
 @pytest.mark.untyped  # many calls, whose types other tests check
 def test_intervals_cover_the_truth():
-    # Two independent scores of equal worth: the difference is 0, and 95 % intervals should say so.
+    # Two independent scores of the same quality: 95 % intervals should contain a difference of 0.
     same, hits = torch.arange(400) % 2 == 0, 0
     for seed in range(60):
         scores = [torch.randn(400) + same for _ in range(2)]

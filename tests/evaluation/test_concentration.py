@@ -12,22 +12,22 @@ KAPPA = torch.tensor([0.1, 1.0, 10.0, 100.0, 600.0], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("dim", [2, 3, 16, 128])
-def test_normalizer_and_mean_length_are_scipys(dim):
+def test_normalizer_and_mean_length_agree_with_scipy(dim):
     kappa, order = KAPPA.numpy(), dim / 2 - 1
     bessel = np.log(ive(order, kappa)) + kappa
-    wanted = order * np.log(kappa) - dim / 2 * math.log(2 * math.pi) - bessel
-    np.testing.assert_allclose(log_normalizer(KAPPA, dim), wanted, atol=5e-12 * dim, rtol=1e-12)
+    expected = order * np.log(kappa) - dim / 2 * math.log(2 * math.pi) - bessel
+    np.testing.assert_allclose(log_normalizer(KAPPA, dim), expected, atol=5e-12 * dim, rtol=1e-12)
     np.testing.assert_allclose(mean_length(KAPPA, dim), ive(order + 1, kappa) / ive(order, kappa), rtol=1e-12)
 
 
 def test_three_dimensions_have_a_closed_form():
-    wanted = torch.log(KAPPA / (4 * math.pi)) - (KAPPA + torch.log1p(-torch.exp(-2 * KAPPA)) - math.log(2))
-    torch.testing.assert_close(log_normalizer(KAPPA, 3), wanted, atol=1e-11, rtol=0)
+    expected = torch.log(KAPPA / (4 * math.pi)) - (KAPPA + torch.log1p(-torch.exp(-2 * KAPPA)) - math.log(2))
+    torch.testing.assert_close(log_normalizer(KAPPA, 3), expected, atol=1e-11, rtol=0)
     torch.testing.assert_close(mean_length(KAPPA, 3), 1 / torch.tanh(KAPPA) - 1 / KAPPA, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("dim", [2, 3, 64, 512, 4096])
-def test_stays_finite_from_nothing_to_everything(dim):
+def test_is_finite_for_tiny_and_huge_concentrations(dim):
     kappa = torch.tensor([0.0, 1e-20, 1e20], dtype=torch.float64)
     area = math.log(2) + dim / 2 * math.log(math.pi) - math.lgamma(dim / 2)
     assert log_normalizer(kappa, dim).isfinite().all()

@@ -7,7 +7,7 @@ from torch import nn
 
 from hypersphere.evaluation import deepfool, strength
 from hypersphere.evaluation.attacks import predict_classes
-from tests.evaluation.networks import colours, small_network
+from tests.evaluation.networks import colors, small_network
 from tests.evaluation.test_attacks import foolbox
 
 NORMS = [2.0, math.inf]
@@ -22,7 +22,7 @@ def network():
 @pytest.mark.parametrize("candidates", [2, 10])
 def test_agrees_with_foolbox(network, norm, candidates):
     fb = foolbox()
-    images, labels = colours(30)
+    images, labels = colors(30)
     network = copy.deepcopy(network).eval()
     attack = {2.0: fb.attacks.L2DeepFoolAttack, math.inf: fb.attacks.LinfDeepFoolAttack}[norm](candidates=candidates)
     theirs = attack(fb.PyTorchModel(network, bounds=(0, 1), device="cpu"), images, labels, epsilons=None)[0]
@@ -31,7 +31,7 @@ def test_agrees_with_foolbox(network, norm, candidates):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_linear_model_is_left_by_the_shortest_way(norm):
+def test_a_linear_boundary_is_crossed_at_its_nearest_point(norm):
     # For a linear classifier the distance to the nearest boundary is known: |f_k − f_0| / ‖w_k − w_0‖ of the dual norm.
     torch.manual_seed(2)
     model = nn.Linear(6, 4).double()
@@ -51,8 +51,8 @@ def test_a_linear_model_is_left_by_the_shortest_way(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_fools_with_less_than_it_would_take_in_the_other_norm(network, norm):
-    images, _ = colours(30)
+def test_is_the_smallest_perturbation_in_its_own_norm(network, norm):
+    images, _ = colors(30)
     before = predict_classes(network, images)
     adversarial = {n: deepfool(network, images, norm=n) for n in NORMS}
     assert (predict_classes(network, adversarial[norm]) != before).double().mean() > 0.95
@@ -60,18 +60,18 @@ def test_fools_with_less_than_it_would_take_in_the_other_norm(network, norm):
     assert strength(adversarial[norm], images, norm).median() <= strength(adversarial[other], images, norm).median()
 
 
-def test_what_is_wrong_already_stays(network):
-    images, labels = colours(10)
+def test_misclassified_images_are_not_changed(network):
+    images, labels = colors(10)
     wrong = (predict_classes(network, images) + 1) % 4
     assert torch.equal(deepfool(network, images, wrong), images)
     assert labels.shape == (10,)
 
 
-def test_leaves_the_model_as_it_was(network):
+def test_does_not_change_the_model(network):
     network.train()
     before = copy.deepcopy(network.state_dict())
     with torch.no_grad():
-        deepfool(network, colours(5)[0])
+        deepfool(network, colors(5)[0])
     assert all(m.training for m in network.modules())
     assert all(torch.equal(v, before[k]) for k, v in network.state_dict().items())
     assert all(p.grad is None for p in network.parameters())
@@ -80,9 +80,9 @@ def test_leaves_the_model_as_it_was(network):
 @pytest.mark.parametrize("options", [{"candidates": 1}, {"steps": 0}, {"overshoot": -0.1}])
 def test_refuses(network, options):
     with pytest.raises(ValueError, match="candidates must be ≥ 2, steps ≥ 1, overshoot ≥ 0"):
-        deepfool(network, colours(2)[0], **options)
+        deepfool(network, colors(2)[0], **options)
 
 
 def test_refuses_other_norms(network):
     with pytest.raises(ValueError, match=r"norm must be 2 or math.inf, got 1"):
-        deepfool(network, colours(2)[0], norm=1)
+        deepfool(network, colors(2)[0], norm=1)

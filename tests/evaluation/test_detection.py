@@ -41,14 +41,14 @@ def test_every_point_of_the_curve_is_that_of_loops(case):
             assert tpir == pytest.approx(sum(m >= t and r <= rank for m, r in mated) / len(mated))
 
 
-def test_a_wrong_identity_is_no_success_at_any_threshold():
+def test_a_wrong_identity_never_counts_as_identified():
     gallery = torch.eye(3)
     report = open_set(torch.tensor([[0.9, 1.0, 0.0], [0.0, 0.0, -1.0]]), torch.tensor([0, 9]), gallery, torch.arange(3))
     assert report.tpir(1.0) == 0
     assert report.tpir(1.0, rank=2) == 1
 
 
-def test_refuses_what_the_impostors_cannot_resolve():
+def test_refuses_rates_that_the_impostors_do_not_resolve():
     gallery = torch.eye(3)
     report = open_set(torch.rand(5, 3), torch.tensor([0, 1, 7, 8, 9]), gallery, torch.arange(3))
     with pytest.raises(ValueError, match=r"fpir=0.1 needs at least 10 strangers to be resolved, got 3"):

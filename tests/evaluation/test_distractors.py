@@ -16,7 +16,7 @@ class TestDistractorReport(ReportContract):
     def test_sizes_are_powers_of_ten_and_all(self, report):
         assert report.sizes == (10, 100, 500)
 
-    def test_rates_of_verification_are_named_with_their_far(self, report):
+    def test_names_of_rates_contain_their_far(self, report):
         assert [name for name in report.numbers() if "TAR" in name] == ["TAR@FAR=1e-3"]  # 5,000 different pairs
 
 
@@ -33,7 +33,7 @@ def brute_distractors(features, ids, distractors, size):
 
 
 @given(st.data())
-def test_distractors_are_counted_as_by_loops(data):
+def test_ranks_agree_with_loops_over_distractors(data):
     d, n, m = data.draw(st.integers(1, 3)), data.draw(st.integers(2, 7)), data.draw(st.integers(1, 20))
     entry = st.sampled_from([-1.0, 0.0, 1.0, 2.0])
     features, distractors = (
@@ -59,7 +59,7 @@ def test_more_distractors_are_never_easier():
 
 
 def all_scores(features, ids, distractors):
-    """Every mate pair once and every probe with every distractor, with loops, in float64."""
+    """Score each pair of mates once and each probe with each distractor, with loops, in float64."""
     unit = lambda x: torch.nn.functional.normalize(x.double(), dim=-1)
     x, y = unit(features), unit(distractors)
     mates = [x[i] @ x[j] for i in range(len(x)) for j in range(i) if ids[i] == ids[j]]
@@ -68,9 +68,9 @@ def all_scores(features, ids, distractors):
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_tar_at_far_is_that_of_keeping_every_score(chunk):
+def test_tar_agrees_with_that_of_all_scores(chunk):
     features, ids, distractors = torch.randn(12, 3), torch.arange(12) // 4, torch.randn(90, 3)
-    distractors[5:9] = features[0] * 2  # ties with a mate's score are common in one direction
+    distractors[5:9] = features[0] * 2  # ties with the score of a mate
     report = distractor_identification(features, ids, distractors, [30, 90], chunk=chunk)
     for size in (30, 90):
         scores, same = all_scores(features, ids, distractors[:size])

@@ -1,4 +1,4 @@
-"""Evidence survives its file; samples and thumbnails are chosen as they say."""
+"""Files of evidence, the choice of samples, and thumbnails."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ KEPT = Evidence(
 )
 
 
-def test_file_holds_everything(tmp_path):
+def test_a_file_contains_all_fields(tmp_path):
     KEPT.save(tmp_path / "evidence.safetensors")
     assert (tmp_path / "evidence.safetensors").stat().st_mode & 0o777 == 0o600, "features and thumbnails of people"
     again = Evidence.load(tmp_path / "evidence.safetensors")
@@ -57,7 +57,7 @@ def test_classes_are_whole():
     assert torch.equal(chosen, chosen.unique())
 
 
-def test_large_classes_are_shared_out():
+def test_large_classes_get_equal_shares():
     chosen = choose_samples(torch.arange(10_000) % 10, most=2000)
     assert torch.bincount(chosen % 10).tolist() == [200] * 10
     assert len(choose_samples(torch.zeros(5000, dtype=torch.long), most=100)) == 100
@@ -73,7 +73,7 @@ def test_thumbnails_keep_bytes_and_stretch_floats():
     assert thumbnails(torch.zeros(5, 2, 8, 8)) is None
 
 
-def test_thumbnails_keep_to_the_limit():
+def test_thumbnails_respect_the_limit():
     made = thumbnails(torch.zeros(100, 3, 90, 60, dtype=torch.uint8), limit=100_000)
     assert made.numel() <= 110_000
     assert made.shape[1] > made.shape[2]

@@ -10,7 +10,7 @@ FOLD = torch.arange(200) % 4
 
 
 def brute_fold_scores(features, pairs, fold, held, center, components):
-    """One pair at a time, with scikit-learn's PCA, by the transform that never saw the held fold."""
+    """Score one pair at a time with the PCA of scikit-learn, fitted without the held-out fold."""
     x, scores = features.double().numpy(), []
     own = {i for pair, g in zip(pairs.tolist(), fold.tolist(), strict=True) if g == held for i in pair}
     fit = x[sorted({i for pair in pairs.tolist() for i in pair} - own)]
@@ -57,7 +57,7 @@ def test_pair_scores(chunk):
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("components", [None, 1, 3])
 def test_fold_scores(center, components):
-    # Few images a fold, so that each fold leaves enough features to the others.
+    # Few images per fold, so that enough features of other folds remain.
     features = torch.randn(60, 5) + 2
     pairs = torch.stack([torch.randint(15 * f, 15 * f + 15, (20, 2)) for f in range(4)]).flatten(0, 1)
     pairs[:8, 0] = torch.arange(15, 23)  # images that two folds share
@@ -69,14 +69,14 @@ def test_fold_scores(center, components):
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
 
-def test_nothing_of_a_fold_enters_its_own_transform():
+def test_the_transform_of_a_fold_is_fitted_without_the_fold():
     features = torch.randn(40, 6)
     pairs, fold = torch.arange(40).view(20, 2), torch.arange(20) % 2
     before = fold_scores(features, pairs, fold)
     features[pairs[(fold == 0)].flatten()[0]] += 100  # an image of fold 0 only
     after = fold_scores(features, pairs, fold)
     untouched = torch.arange(20) > 0
-    assert torch.equal(before[0, untouched], after[0, untouched])  # not even the other fold's pairs have moved
+    assert torch.equal(before[0, untouched], after[0, untouched])  # nor do the scores of pairs of other folds change
     assert not torch.equal(before[1, untouched], after[1, untouched])
 
 

@@ -23,7 +23,7 @@ class Minimal(Report):
         raise AssertionError("never drawn")
 
 
-def test_what_is_not_finite_is_null():
+def test_nonfinite_numbers_are_null():
     content = json.loads(Minimal().json())
     assert content["report"] == "minimal"
     assert [entry["value"] for entry in content["figures"].values()] == [None, 1, "text", 0.5]
@@ -52,7 +52,7 @@ def test_the_table_is_aligned_and_has_units():
     ]
 
 
-def test_a_measurement_brings_its_interval():
+def test_a_figure_of_a_measurement_has_its_interval():
     figure = Figure.of("rate", Measurement(0.5, 0.25, 0.75), count=4)
     assert (figure.value, figure.low, figure.high, figure.unit) == (0.5, 0.25, 0.75, "fraction")
     assert type(figure.value) is float

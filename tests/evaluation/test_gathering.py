@@ -9,16 +9,16 @@ LABELS = torch.arange(25) % 5
 
 
 def worker(rank):
-    """The first process holds 17 rows, the second 8; then one holds nothing; then both what a sampler deals."""
+    """The processes have 17 and 8 rows, then one has none, then both have the rows of a distributed sampler."""
     shard = slice(0, 17) if rank == 0 else slice(17, 25)
     uneven = gather_features(FEATURES[shard], LABELS[shard])
     empty = gather_features(FEATURES[: 25 * rank], LABELS[: 25 * rank])
-    dealt = torch.arange(26)[rank::2] % 25  # 26 places of 25 samples: the first is dealt twice
+    dealt = torch.arange(26)[rank::2] % 25  # 26 positions for 25 samples: the first sample occurs twice
     sampled = gather_features(FEATURES[dealt].half(), LABELS[dealt], index=dealt)
     return {"uneven": uneven, "empty": empty, "sampled": sampled}
 
 
-def test_two_processes_hold_the_whole_set():
+def test_two_processes_get_all_features():
     for result in run(worker):
         for name in ("uneven", "empty"):
             assert torch.equal(result[name][0], FEATURES)
@@ -28,7 +28,7 @@ def test_two_processes_hold_the_whole_set():
         assert open_set_report(*result["uneven"]).json() == open_set_report(FEATURES, LABELS).json()
 
 
-def test_one_process_keeps_its_own():
+def test_a_single_process_gets_its_own_features():
     features, labels = gather_features(FEATURES, LABELS)
     assert torch.equal(features, FEATURES)
     assert torch.equal(labels, LABELS)

@@ -7,7 +7,7 @@ import torch
 from hypersphere.evaluation import angular_visual_hardness, model_confidence
 
 
-def test_avh_against_the_formula():
+def test_avh_agrees_with_the_formula():
     generator = np.random.default_rng(0)
     x, w, y = generator.normal(size=(9, 4)), generator.normal(size=(5, 4)), generator.integers(0, 5, 9)
     angles = [[math.acos(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for b in w] for a in x]
@@ -23,7 +23,7 @@ def test_an_easy_sample_has_avh_zero():
     assert torch.allclose(angular_visual_hardness(2 * w, w, torch.arange(3)), torch.zeros(3), atol=1e-6)
 
 
-def test_confidence_against_the_formula():
+def test_confidence_agrees_with_the_formula():
     z, y = torch.randn(6, 5, dtype=torch.float64), torch.tensor([0, 4, 2, 2, 1, 3])
     expected = [math.exp(row[c]) / sum(math.exp(v) for v in row) for row, c in zip(z.tolist(), y.tolist(), strict=True)]
     assert np.allclose(model_confidence(z, y).numpy(), expected)

@@ -16,7 +16,7 @@ class TestIdentificationReport(ReportContract):
 
 
 @given(galleries())
-def test_rank_and_cmc_are_those_of_loops(case):
+def test_rank_and_cmc_agree_with_loops(case):
     _probes, _probe_ids, _gallery, gallery_ids = case
     ranks = brute_ranking(*case)[2]
     if 0 in ranks:
@@ -33,7 +33,7 @@ def test_rank_and_cmc_are_those_of_loops(case):
 
 
 def brute_left_out(features, ids):
-    """Each image against all others, with loops: rank among identities and among images, of those that have a mate."""
+    """Rank each image with a mate among all other images, with loops: among identities and among images."""
     unit = torch.nn.functional.normalize(features.double(), dim=-1)
     ranks, images = [], []
     for i in range(len(ids)):
@@ -50,7 +50,7 @@ def brute_left_out(features, ids):
 
 
 @given(galleries(), st.integers(1, 5))
-def test_a_set_against_itself_leaves_the_probe_out(case, chunk):
+def test_without_a_gallery_no_probe_is_compared_with_itself(case, chunk):
     _, _, features, ids = case
     ranks, images = brute_left_out(features, ids)
     if not ranks:
@@ -69,7 +69,7 @@ def test_a_set_against_itself_leaves_the_probe_out(case, chunk):
 
 
 def test_image_level_is_the_cmc_of_re_identification():
-    # Two strangers' images stand before the mate, both of one identity: rank 2 of identities, 3 of images.
+    # Two images of one other identity are ranked before the mate: rank 2 of identities, 3 of images.
     gallery = torch.tensor([[1.0, 0.1], [1.0, -0.1], [1.0, 0.5], [-1.0, 0.0]])
     report = identification(torch.tensor([[1.0, 0.0]]), torch.tensor([7]), gallery, torch.tensor([1, 1, 7, 7]))
     assert (report.ranks.tolist(), report.image_ranks.tolist()) == ([2], [3])
@@ -81,7 +81,7 @@ def test_image_level_is_the_cmc_of_re_identification():
 def test_a_copy_of_the_probe_is_not_the_probe():
     x = torch.eye(3).repeat(2, 1)
     assert identification(x, torch.arange(3).repeat(2), x.clone(), torch.arange(3).repeat(2)).rank(1) == 1
-    assert identification(x, torch.arange(6) // 2).rank(1) == 0  # every twin has another name
+    assert identification(x, torch.arange(6) // 2).rank(1) == 0  # each copy has another identity
 
 
 @pytest.mark.untyped

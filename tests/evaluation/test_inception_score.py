@@ -7,7 +7,7 @@ from hypersphere.evaluation import inception_score
 
 
 def reference(probabilities, splits):
-    """Loops in Python floats."""
+    """Compute the score with loops over Python floats."""
     rows, scores = probabilities.double().tolist(), []
     size, extra = divmod(len(rows), splits)
     begin = 0
@@ -34,7 +34,9 @@ def test_agrees_with_a_loop(count, splits):
 def test_ends_of_the_range():
     assert inception_score(torch.eye(5).repeat(4, 1), splits=4) == pytest.approx((5, 0))
     assert inception_score(torch.full((30, 5), 0.2)) == pytest.approx((1, 0))
-    assert inception_score(torch.eye(5)[:1].repeat(10, 1)) == pytest.approx((1, 0))  # sure, but of one class
+    assert inception_score(torch.eye(5)[:1].repeat(10, 1)) == pytest.approx(
+        (1, 0)
+    )  # confident predictions of a single class
 
 
 @pytest.mark.parametrize(

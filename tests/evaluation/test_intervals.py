@@ -27,7 +27,7 @@ from tests.evaluation.test_roc import pairs
 
 
 @given(st.integers(1, 10**6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
-def test_wilson_is_scipys(counts, confidence):
+def test_wilson_agrees_with_scipy(counts, confidence):
     k, n = counts
     rate = wilson(k, n, confidence)
     expected = scipy.stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
@@ -69,7 +69,7 @@ def test_mean_interval_refuses_one_value():
 
 
 @given(pairs(), st.randoms(use_true_random=False))
-def test_a_weight_is_so_many_copies(case, random):
+def test_a_weight_is_a_number_of_copies(case, random):
     scores, same = case
     times = torch.tensor([[random.randint(0, 3) for _ in range(len(scores))] for _ in range(2)])
     curve = SortedTrials(scores.double() + 0.0, same).curve(times.double())
@@ -94,7 +94,7 @@ def test_a_base_is_a_weight(case):
     assert torch.equal(stands.far, weighed.far)
 
 
-def test_draws_are_those_of_the_streams_in_any_block():
+def test_draws_do_not_depend_on_the_blocks():
     whole = draw_counts(7, 0, 9, 5)
     assert torch.equal(whole, torch.cat([draw_counts(7, 0, 4, 5), draw_counts(7, 4, 9, 5)]))
     for i, row in enumerate(whole):
@@ -118,7 +118,7 @@ def test_identities_are_drawn_with_their_pairs():
     ]
 
 
-def test_few_thresholds_are_as_good_as_all(monkeypatch):
+def test_selected_thresholds_give_accurate_measures(monkeypatch):
     labels = torch.arange(30).repeat_interleave(4)
     index = torch.combinations(torch.arange(120))
     same = labels[index[:, 0]] == labels[index[:, 1]]
@@ -135,7 +135,7 @@ def test_few_thresholds_are_as_good_as_all(monkeypatch):
         assert torch.allclose(few.measure(measure, 0.01), every.measure(measure, 0.01), atol=most)
 
 
-def test_a_clustered_mean_is_that_of_copies_of_groups():
+def test_a_clustered_mean_agrees_with_copies_of_groups():
     values, groups = torch.rand(40), torch.randint(0, 6, (40,))
     names = groups.unique().tolist()
     rows = []
@@ -156,7 +156,7 @@ def test_without_groups_trials_are_independent():
     assert clustered_mean(hits, None).interval == wilson(int(hits.sum()), 50).interval
     assert (
         clustered_mean(hits, torch.zeros(50).long()).over == "independent trials"
-    )  # one identity says nothing of others
+    )  # one identity gives no interval over identities
     assert clustered_mean(torch.tensor([0.25]), None).interval == (0.0, 1.0)
 
 
@@ -167,11 +167,11 @@ def test_no_interval_is_narrower_than_that_of_independent_trials():
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 5, 9, 30, 200, 5000])
-def test_students_quantile(degrees):
+def test_student_quantile_agrees_with_scipy(degrees):
     assert student_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-6)
 
 
-def test_percentiles_move_with_what_was_resampled():
+def test_percentiles_are_shifted_by_the_center():
     rows = torch.randn(1000, dtype=torch.float64)
     here, moved = percentile_interval(0.0, rows, 50), percentile_interval(0.3, rows + 1, 50, center=1.0)
     assert moved.interval == pytest.approx((here.low + 0.3, here.high + 0.3))
@@ -179,14 +179,14 @@ def test_percentiles_move_with_what_was_resampled():
 
 @pytest.mark.parametrize(("people", "images"), [(8, 12), (40, 12)])
 def test_intervals_of_rates_cover_the_truth_where_people_differ(people, images):
-    # Rates of people are uniform on 0.5 … 1, so the true mean is 0.75; Wilson's interval would miss it far too often.
+    # Rates of people are uniform in 0.5 … 1, so the true mean is 0.75. Wilson's interval would miss it too often.
     generator = torch.Generator().manual_seed(0)
     clustered = alone = 0
     for _ in range(300):
         rate = 0.5 + torch.rand(people, 1, generator=generator) / 2
         hits = (torch.rand(people, images, generator=generator) < rate).flatten()
         groups = torch.arange(people).repeat_interleave(images)
-        found = clustered_mean(hits, groups, resamples=200)  # one seed: draws are kept
+        found = clustered_mean(hits, groups, resamples=200)  # the draws of a seed are cached
         clustered += found.low <= 0.75 <= found.high
         alone += wilson(int(hits.sum()), len(hits)).low <= 0.75 <= wilson(int(hits.sum()), len(hits)).high
     assert clustered >= 276  # 92 %: 285 expected of 300, deviation 3.8

@@ -15,8 +15,8 @@ from tests.evaluation.test_all_pairs import brute
 def clusters(classes=30, each=6, noise=1.0, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randperm(classes * each, generator=generator) % classes
-    centres = torch.randn(classes, 12, generator=generator)
-    return centres[labels] + noise * torch.randn(len(labels), 12, generator=generator), 3 * labels - 5
+    centers = torch.randn(classes, 12, generator=generator)
+    return centers[labels] + noise * torch.randn(len(labels), 12, generator=generator), 3 * labels - 5
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ class TestOpenSetReport(ReportContract):
             quality=torch.arange(180.0),
         )
 
-    def test_every_kind_of_figure_is_there(self, report):
+    def test_all_figures_are_reported(self, report):
         numbers = report.numbers()
         for name in (
             "EER",
@@ -51,7 +51,7 @@ class TestOpenSetReport(ReportContract):
         ):
             assert name in numbers, name
 
-    def test_a_page_can_draw_it(self, report):
+    def test_data_contains_curves_and_histograms(self, report):
         data = json.loads(json.dumps(report.data(points=50), allow_nan=False))
         assert set(data) == {"roc", "det", "cmc", "image_cmc", "histogram"}
         for curve in data.values():
@@ -64,7 +64,7 @@ class TestOpenSetReport(ReportContract):
         assert data["cmc"]["rate"][0] == float(report.rank(1))
 
 
-def test_verification_is_over_every_pair(data):
+def test_verification_uses_all_pairs(data):
     report, (_, scores, same) = open_set_report(*data), brute(*data)
     roc = roc_curve(scores, same)
     assert report.eer == pytest.approx(float(roc.eer), abs=1e-12)
@@ -79,7 +79,7 @@ def test_verification_is_over_every_pair(data):
         )
 
 
-def test_identification_leaves_the_probe_out_and_names_the_confused(data):
+def test_identification_excludes_the_probe_and_lists_confusions(data):
     features, labels = data
     report = open_set_report(features, labels)
     assert torch.equal(report.identification.ranks, identification(features, labels).ranks)
@@ -94,9 +94,9 @@ def test_identification_leaves_the_probe_out_and_names_the_confused(data):
     assert [times for *_, times in confused] == sorted((times for *_, times in confused), reverse=True)
 
 
-def test_strangers_are_the_people_who_are_not_enrolled(data):
+def test_strangers_are_not_enrolled(data):
     features, labels = data
-    labels = torch.cat([labels, torch.tensor([1000, 1001])])  # two with a single image are always strangers
+    labels = torch.cat([labels, torch.tensor([1000, 1001])])  # two identities with a single image are always strangers
     features = torch.cat([features, torch.randn(2, 12)])
     report = open_set_report(features, labels, seed=5)
     stream = Stream(5, TEMPLATE)
@@ -127,7 +127,7 @@ def test_categories_are_measured_at_the_common_threshold(data):
         assert float(category.rank_1) == pytest.approx((ranks == 1).double().mean().item())
 
 
-def test_turning_bad_images_away_lowers_false_rejects():
+def test_rejecting_bad_images_lowers_false_rejects():
     features, labels = clusters(noise=0.4)
     bad = torch.rand(len(labels)) < 0.1
     features[bad] += 4 * torch.randn(int(bad.sum()), 12)
@@ -138,7 +138,7 @@ def test_turning_bad_images_away_lowers_false_rejects():
     assert rates[-1][1] < 0.5 * rates[0][1]
 
 
-def test_probabilities_come_from_people_who_are_not_measured(data):
+def test_calibration_and_evaluation_use_different_people(data):
     report = open_set_report(*data)
     assert report.calibrated.ece < 0.2
     assert report.calibrated.brier < 0.15
@@ -151,7 +151,7 @@ def test_seeds_repeat_and_chunks_change_nothing(data):
     assert open_set_report(*data, seed=1).json() != open_set_report(*data, seed=2).json()
 
 
-def test_a_small_set_has_what_it_can_have():
+def test_a_small_set_has_a_partial_report():
     report = open_set_report(torch.randn(4, 3), torch.tensor([0, 0, 1, 2]))
     assert report.detection is None
     assert report.calibrated is None
@@ -159,8 +159,8 @@ def test_a_small_set_has_what_it_can_have():
         report.threshold(fpir=0.1)
 
 
-def test_the_threshold_can_be_missing_when_the_best_pairs_tie():
-    # Every pair has the same cosine: any threshold that accepts one accepts all, so none keeps the rate.
+def test_the_threshold_may_be_infinite_if_the_best_pairs_tie():
+    # All pairs have the same cosine, so a threshold accepts all of them or none.
     report = open_set_report(torch.ones(20, 3), torch.arange(20) // 2, fars=(0.1,))
     assert report.numbers()["TAR@FAR=1e-1"] == 0
     assert json.loads(report.json())["figures"]["angle@FAR=1e-1"]["value"] is None
@@ -213,14 +213,14 @@ def test_queries_are_searched_in_the_gallery_only(apart):
     assert (report.pairs.roc.positives, report.pairs.roc.negatives) == (roc.positives, roc.negatives)
 
 
-def test_everything_as_query_and_gallery_is_the_report_without(apart):
+def test_all_images_as_queries_and_gallery_give_the_default_report(apart):
     features, labels, *_ = apart
     every = torch.ones_like(labels, dtype=torch.bool)
     whole, plain = open_set_report(features, labels, queries=every, gallery=every), open_set_report(features, labels)
     assert whole.numbers() == plain.numbers()
 
 
-def test_half_is_enrolled_where_the_gallery_knows_everyone():
+def test_half_of_the_identities_are_enrolled_if_all_have_a_mate():
     features, labels = clusters(classes=10)
     q = torch.arange(len(labels)) % 2 == 0
     report = open_set_report(features, labels, queries=q, gallery=~q)
@@ -230,7 +230,7 @@ def test_half_is_enrolled_where_the_gallery_knows_everyone():
     assert len(report.detection.ranking.rank) == int(q.sum())
 
 
-def test_another_score_reaches_every_part():
+def test_another_score_is_used_in_all_parts():
     features, labels = clusters(classes=12)
     score = ASNorm(torch.randn(40, 12), top=20)
     report = open_set_report(features, labels, score=score, categories=["a", "b"] * 36)

@@ -19,7 +19,7 @@ def galleries(draw):
 
 
 def brute_ranking(probes, probe_ids, gallery, gallery_ids):
-    """With loops over probes and templates; scores rounded so that equal directions are equal."""
+    """Rank with loops over probes and templates; scores are rounded so that equal directions are equal."""
     best, mate, ranks = [], [], []
     for p, i in zip(probes.double(), probe_ids.tolist(), strict=True):
         of_identity = {}
@@ -33,7 +33,7 @@ def brute_ranking(probes, probe_ids, gallery, gallery_ids):
 
 
 @given(galleries(), st.integers(1, 10))
-def test_ranks_are_those_of_loops(case, chunk):
+def test_ranks_agree_with_loops(case, chunk):
     result = rank_probes(*case, chunk)
     best, mate, ranks = brute_ranking(*case)
     assert result.rank.tolist() == ranks
@@ -42,7 +42,7 @@ def test_ranks_are_those_of_loops(case, chunk):
 
 
 @given(galleries(), st.integers(1, 10))
-def test_the_first_is_the_best_and_a_tie_is_the_others(case, chunk):
+def test_first_has_the_best_score_and_loses_ties(case, chunk):
     result = rank_probes(*case, chunk)
     probes, probe_ids, gallery, gallery_ids = case
     for i, (probe, own) in enumerate(zip(probes, probe_ids.tolist(), strict=True)):
@@ -53,7 +53,7 @@ def test_the_first_is_the_best_and_a_tie_is_the_others(case, chunk):
 
 
 @given(galleries(), st.randoms(use_true_random=False))
-def test_order_of_the_gallery_and_of_the_probes_changes_nothing(case, random):
+def test_the_order_of_gallery_and_probes_has_no_effect(case, random):
     probes, probe_ids, gallery, gallery_ids = case
     rows, columns = list(range(len(probes))), list(range(len(gallery)))
     random.shuffle(rows)
@@ -75,7 +75,7 @@ def test_refuses_ids(ids):
         rank_probes(torch.rand(3, 2), ids, torch.rand(3, 2), torch.arange(3))
 
 
-def test_refuses_what_is_not_finite():
+def test_refuses_nonfinite_features():
     bad = torch.tensor([[torch.nan, 1.0]])
     with pytest.raises(ValueError, match="gallery must be finite"):
         rank_probes(torch.rand(1, 2), torch.tensor([0]), bad, torch.tensor([0]))
@@ -83,14 +83,14 @@ def test_refuses_what_is_not_finite():
         rank_probes(bad, torch.tensor([0]), torch.rand(1, 2), torch.tensor([0]))
 
 
-def test_strided_views_are_as_good_as_copies():
+def test_strided_views_give_the_same_ranks():
     x, ids = torch.randn(20, 6), torch.arange(20)
     views = rank_probes(x[::2, ::2], ids[::2], x[:, ::2], ids)
     copies = rank_probes(x[::2, ::2].clone(), ids[::2].clone(), x[:, ::2].clone(), ids)
     assert all(torch.equal(a, b) for a, b in zip(views, copies, strict=True))
 
 
-def test_counts_are_those_of_every_two():
+def test_counts_agree_with_loops_over_pairs():
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(4, (25,), generator=generator)
     masks = QueryGallery(torch.rand(25, generator=generator) < 0.5, torch.rand(25, generator=generator) < 0.6)
@@ -104,7 +104,7 @@ def test_counts_are_those_of_every_two():
     assert count_compared_pairs(masks, labels) == (same, different)
 
 
-def test_nothing_said_is_everything():
+def test_by_default_all_images_are_compared():
     masks = make_masks(None, None, torch.arange(4))
     assert masks.queries.all()
     assert masks.gallery.all()

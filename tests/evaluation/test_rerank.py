@@ -6,7 +6,7 @@ from hypersphere.evaluation import TableScore, rerank, retrieval
 
 
 def reference(x, k1, k2, weight):
-    """k-reciprocal encoding by loops, in float64."""
+    """Compute the k-reciprocal encoding with loops, in float64."""
     n = len(x)
     cos = x @ x.T
     order = np.argsort(-(cos + 9 * np.eye(n)), axis=1, kind="stable")
@@ -39,7 +39,7 @@ def clusters(people=12, each=5, dim=16, noise=0.9):
 
 
 @pytest.mark.parametrize(("k1", "k2", "weight"), [(20, 6, 0.3), (4, 1, 0.0), (5, 3, 1.0), (200, 300, 0.5)])
-def test_it_is_the_published_formula(k1, k2, weight):
+def test_agrees_with_the_published_formula(k1, k2, weight):
     x, _ = clusters()
     unit = torch.nn.functional.normalize(x.double()).float().numpy()
     expected = reference(unit, k1, k2, weight)

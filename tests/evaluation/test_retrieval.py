@@ -10,12 +10,12 @@ from tests.evaluation.contracts import ReportContract
 def data(n=60, classes=7, dim=6, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (n,), generator=generator)
-    centres = torch.randn(classes, dim, generator=generator)
-    return centres[labels] + 1.2 * torch.randn(n, dim, generator=generator), labels
+    centers = torch.randn(classes, dim, generator=generator)
+    return centers[labels] + 1.2 * torch.randn(n, dim, generator=generator), labels
 
 
 def brute(scores, relevant, hidden):
-    """AP, AP at R, R-precision and first rank of one query, irrelevant images first among equals."""
+    """Return AP, AP at R, R-precision and first rank of one query; irrelevant images come first at ties."""
     rows = sorted((-s, bool(r)) for s, r, h in zip(scores, relevant, hidden, strict=True) if not h)
     hits = [r for _, r in rows]
     total = sum(hits)
@@ -40,7 +40,7 @@ class TestRetrieval(ReportContract):
         return retrieval(*data())
 
 
-def test_a_set_searched_by_itself_is_brute_force_and_scikit_learn():
+def test_a_search_of_its_own_set_agrees_with_brute_force_and_scikit_learn():
     features, labels = data()
     report = retrieval(features, labels, chunk=7)
     scores = CosineScore()(features, features)
@@ -48,8 +48,8 @@ def test_a_set_searched_by_itself_is_brute_force_and_scikit_learn():
     check(report, scores.round(decimals=12), relevant & ~own, own)
     for i in range(len(labels)):
         others = ~own[i]
-        wanted = average_precision_score(relevant[i][others].numpy(), scores[i][others].numpy())
-        assert float(report.precision[i]) == pytest.approx(wanted, abs=1e-12)
+        expected = average_precision_score(relevant[i][others].numpy(), scores[i][others].numpy())
+        assert float(report.precision[i]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_ties_count_against_the_query():
@@ -59,7 +59,7 @@ def test_ties_count_against_the_query():
     assert report.precision.tolist() == pytest.approx([(1 / 2 + 2 / 3) / 2])
 
 
-def test_cameras_hide_mates_of_the_same_camera_only():
+def test_only_mates_of_the_same_camera_are_excluded():
     (queries, ids), (gallery, others) = data(20, 4), data(40, 4, seed=1)
     cameras, stored = torch.arange(20) % 3, torch.arange(40) % 3
     report = retrieval(queries, ids, gallery, others, query_cameras=cameras, gallery_cameras=stored, chunk=6)
@@ -68,7 +68,7 @@ def test_cameras_hide_mates_of_the_same_camera_only():
     check(report, CosineScore()(queries, gallery).round(decimals=12), relevant & ~hidden, hidden)
 
 
-def test_a_query_in_the_gallery_is_left_out_by_its_place():
+def test_own_excludes_the_query_from_the_gallery():
     features, labels = data(30, 5)
     own = torch.arange(30).flip(0)
     report = retrieval(features, labels, features.flip(0), labels.flip(0), own=own)
@@ -115,7 +115,7 @@ def test_numbers_do_not_depend_on_the_chunk():
 
 
 class ExactCosine(CosineScore):
-    """Cosines without estimates."""
+    """The cosine without estimates."""
 
     def estimate_rows(self, rows):
         return rows, 0.0

@@ -31,24 +31,24 @@ def test_all_agree_with_pytorch_metric_learning(apart):
     features, labels = data(80, 6)
     gallery = data(90, 6, seed=3) if apart else (features, labels)
     names = tuple(MEASURES)
-    # Its k is the gallery's size, so that nothing is cut off, less the query itself in its own set.
+    # k is the size of the gallery, without the query if it is part of the gallery, so that no image is cut off.
     k = len(gallery[1]) - (0 if apart else 1)
     calculator = AccuracyCalculator(
         include=names, k=k, device=torch.device("cpu"), knn_func=CustomKNN(CosineSimilarity())
     )
-    wanted = calculator.get_accuracy(features, labels, *gallery, ref_includes_query=not apart)
+    expected = calculator.get_accuracy(features, labels, *gallery, ref_includes_query=not apart)
     for name, measure in MEASURES.items():
         got = measure(features, labels, *(gallery if apart else ()))
-        assert float(got) == pytest.approx(float(wanted[name]), abs=1e-6), name
+        assert float(got) == pytest.approx(float(expected[name]), abs=1e-6), name
         assert got.low <= got <= got.high
 
 
-def test_recall_at_k_is_that_of_the_report():
+def test_recall_at_k_agrees_with_the_report():
     features, labels = data()
     assert recall_at_k(features, labels, k=5) == retrieval(features, labels).recall(5)
 
 
-def test_mutual_information_is_scikit_learns():
+def test_mutual_information_agrees_with_scikit_learn():
     generator = torch.Generator().manual_seed(0)
     for classes, clusters in ((5, 5), (3, 9), (1, 4)):
         a = torch.randint(classes, (50,), generator=generator)
@@ -57,7 +57,7 @@ def test_mutual_information_is_scikit_learns():
     assert mutual_information(torch.zeros(4).long(), torch.ones(4).long()) == 1.0
 
 
-def test_clusters_of_clear_identities_are_the_identities():
+def test_clear_identities_have_a_mutual_information_of_one():
     features, labels = data(60, 5)
     clear = torch.eye(5)[labels] + 0.01 * features[:, :5]
     assert normalized_mutual_information(clear, labels, runs=10) == pytest.approx(1.0)

@@ -8,7 +8,7 @@ from hypersphere.evaluation import bim, deepfool, fgsm, robustness, strength, tr
 from hypersphere.evaluation._robustness import boundary_attack
 from hypersphere.evaluation.attacks import predict_classes
 from tests.evaluation.contracts import ReportContract
-from tests.evaluation.networks import colours, small_network
+from tests.evaluation.networks import colors, small_network
 from tests.evaluation.test_attacks import foolbox
 
 
@@ -20,11 +20,11 @@ def network():
 @pytest.fixture(scope="module")
 def data():
     torch.manual_seed(0)
-    return colours(60)
+    return colors(60)
 
 
 class Steps(nn.Module):
-    """The same decisions behind a function of steps, which has no slope anywhere: a masked gradient."""
+    """A network with the same decisions behind a step function, whose gradient is zero: a masked gradient."""
 
     def __init__(self, model):
         super().__init__()
@@ -49,7 +49,7 @@ class TestRobustnessReport(ReportContract):
         assert report.numbers()["masked gradients"] == "no sign"
         assert report.accuracy["clean"] > 0.9 > 0.1 > report.accuracy["BIM, wide ball"]
 
-    def test_accuracies_are_those_of_the_attacks(self, report, network, data):
+    def test_accuracies_agree_with_the_attacks(self, report, network, data):
         images, labels = data
         right = lambda x: (predict_classes(network, x) == labels).double().mean().item()
         assert report.accuracy["clean"] == pytest.approx(right(images))
@@ -59,7 +59,7 @@ class TestRobustnessReport(ReportContract):
             transfer(small_network(1), network, images, labels), abs=0.02
         )
 
-    def test_strengths_are_those_of_images_answered_right(self, network, data):
+    def test_strengths_are_those_of_correctly_classified_images(self, network, data):
         images, labels = data
         wrong = labels.clone()
         wrong[::2] = (wrong[::2] + 1) % 2
@@ -74,7 +74,7 @@ class TestRobustnessReport(ReportContract):
 
 def test_masked_gradients_are_found(network, data):
     report = robustness(Steps(network), *data, baseline=network, deepfool_steps=2)
-    assert report.accuracy["BIM"] > 0.5  # it looks robust …
+    assert report.accuracy["BIM"] > 0.5  # it seems robust
     text = " ".join(report.findings)
     assert "zero or non-finite gradient" in text
     assert "fails even without a bound" in text
@@ -82,7 +82,7 @@ def test_masked_gradients_are_found(network, data):
     assert "zero or non-finite" in str(report)
 
 
-def test_a_decision_based_attack_sees_through_the_mask(network, data):
+def test_a_decision_based_attack_is_not_affected_by_masked_gradients(network, data):
     foolbox()
     images, labels = data[0][:8], data[1][:8]
     epsilon = 0.1
@@ -96,7 +96,7 @@ def test_a_decision_based_attack_sees_through_the_mask(network, data):
 
 def test_random_noise_that_is_as_strong_is_a_finding():
     class Flicker(nn.Module):
-        """Decides by parity of the finest digits: any change breaks it, and the gradient points nowhere."""
+        """A network that decides by the parity of the last digits, so that any change of the image changes its decision."""
 
         def forward(self, x):
             parity = (x.flatten(1)[:, :8] * 1024).round().sum(1) % 2
@@ -108,7 +108,7 @@ def test_random_noise_that_is_as_strong_is_a_finding():
     assert any("random noise is as strong" in finding for finding in report.findings)
 
 
-def test_transfer_takes_any_attack(network, data):
+def test_transfer_accepts_any_attack(network, data):
     images, labels = data
     source = small_network(2)
     expected = (predict_classes(network, fgsm(source, images, labels, 0.05)) == labels).double().mean().item()

@@ -23,7 +23,7 @@ def pairs(draw, least=2, most=60):
 
 
 def brute_eer(scores, same):
-    """Walk along the polygon through all (FAR, FRR) points until FAR = FRR."""
+    """Follow the polygon through all (FAR, FRR) points until FAR = FRR."""
     thresholds = [math.inf, *sorted({s + 0.0 for s in scores.tolist()}, reverse=True)]
     points = [
         ((scores[~same] >= t).double().mean().item(), (scores[same] < t).double().mean().item()) for t in thresholds
@@ -36,7 +36,7 @@ def brute_eer(scores, same):
 
 
 @given(pairs())
-def test_the_curve_is_scikit_learns(case):
+def test_the_curve_agrees_with_scikit_learn(case):
     scores, same = case
     roc = roc_curve(scores, same)
     far, tar, thresholds = sklearn.metrics.roc_curve(same.numpy(), scores.numpy() + 0.0, drop_intermediate=False)
@@ -56,7 +56,7 @@ def test_auc_counts_ties_half(case):
 
 
 @given(pairs())
-def test_eer_is_where_the_errors_meet(case):
+def test_both_error_rates_are_equal_at_the_eer(case):
     scores, same = case
     assert roc_curve(scores, same).eer == pytest.approx(brute_eer(scores, same), abs=1e-12)
 
@@ -106,7 +106,7 @@ def test_every_real_dtype(dtype):
 
 
 def delong(scores, same):
-    """The variance of the AUC by its definition: all pairs of pairs, one at a time."""
+    """Compute the variance of the AUC by its definition, over all pairs of pairs."""
     x, y = scores[same].double().tolist(), scores[~same].double().tolist()
     psi = [[1.0 if a > b else 0.5 if a == b else 0.0 for b in y] for a in x]
     rows, columns = [sum(row) / len(y) for row in psi], [sum(column) / len(x) for column in zip(*psi, strict=True)]
@@ -115,7 +115,7 @@ def delong(scores, same):
 
 
 @given(pairs())
-def test_the_interval_of_the_auc_is_delongs(case):
+def test_the_interval_of_the_auc_agrees_with_delong(case):
     area = roc_curve(*case).auc
     half = 1.959964 * math.sqrt(delong(*case))
     assert area.low == pytest.approx(max(area - half, 0), abs=1e-6)
@@ -123,7 +123,7 @@ def test_the_interval_of_the_auc_is_delongs(case):
 
 
 @given(pairs())
-def test_the_interval_of_the_eer_holds_it(case):
+def test_the_interval_of_the_eer_contains_it(case):
     eer = roc_curve(*case).eer
     assert 0 <= eer.low <= eer <= eer.high <= 1
 
@@ -141,13 +141,13 @@ def test_intervals_cover_the_truth():
     assert 180 <= hits[1] <= 198  # 190 expected, deviation 3.1
 
 
-def test_what_the_different_pairs_resolve():
+def test_resolved_false_accept_rates():
     roc = roc_curve(torch.rand(2000), torch.arange(2000) < 1000)
     assert roc.resolve_fars([0.1, 1e-3, 9e-4]) == [0.1, 1e-3]
 
 
 @given(pairs(), st.integers(1, 20))
-def test_the_curve_is_that_of_keeping_every_score(case, chunk):
+def test_the_curve_agrees_with_that_of_all_scores(case, chunk):
     scores, same = case
     stream = StreamedRoc(scores[same])
     for part in scores[~same].split(chunk):
@@ -163,7 +163,7 @@ def test_the_curve_is_that_of_keeping_every_score(case, chunk):
 
 
 @given(pairs(), st.sampled_from([-0.75, 0.1, 0.2, 2.0]))
-def test_every_point_holds_what_its_threshold_accepts(case, extra):
+def test_counts_agree_with_the_thresholds(case, extra):
     scores, same = case
     stream = StreamedRoc(scores[same], at=torch.tensor([extra]))
     stream.update(scores[~same])
@@ -202,7 +202,7 @@ def test_shards_add_up():
     assert torch.equal(left.roc().thresholds, whole.roc().thresholds)
 
 
-def test_memory_grows_with_the_same_pairs_alone():
+def test_memory_grows_only_with_the_same_pairs():
     stream = StreamedRoc(torch.rand(10))
     sizes = set()
     for _ in range(5):

@@ -27,7 +27,7 @@ def balanced(same):
 
 
 @given(pairs(least=4))
-def test_logistic_is_the_minimum_that_scipy_finds(case):
+def test_logistic_agrees_with_the_minimum_of_scipy(case):
     scores, same = case[0].double().numpy(), case[1].numpy()
     weight = balanced(same)
     target = np.where(same, (same.sum() + 1) / (same.sum() + 2), 1 / ((~same).sum() + 2))
@@ -41,7 +41,7 @@ def test_logistic_is_the_minimum_that_scipy_finds(case):
 
 
 @given(pairs(least=4))
-def test_isotonic_is_scikit_learns(case):
+def test_isotonic_agrees_with_scikit_learn(case):
     scores, same = case[0].double().numpy() + 0.0, case[1].numpy()
     theirs = sklearn.isotonic.IsotonicRegression(out_of_bounds="clip").fit(scores, same, balanced(same))
     at = np.linspace(-1.2, 1.2, 50)
@@ -61,7 +61,7 @@ def test_the_true_probabilities_are_found():
         assert report.brier == pytest.approx(0.1145, abs=0.01)
 
 
-def test_a_prior_moves_the_odds():
+def test_a_prior_shifts_the_log_odds():
     fitted = LogisticCalibration(2.0, -1.0)
     scores = torch.tensor([-1.0, 0.3, 2.0])
     p, q = fitted.probability(scores), fitted.probability(scores, prior=0.01)
@@ -70,14 +70,14 @@ def test_a_prior_moves_the_odds():
         fitted.probability(scores, 1.0)
 
 
-def test_kinds_apart_have_a_finite_fit():
+def test_separable_scores_have_a_finite_fit():
     fitted = calibrate_scores(torch.tensor([2.0, 1.9, 0.1, 0.0]), torch.tensor([True, True, False, False]))
     assert math.isfinite(fitted.slope)
     assert 0 < fitted.probability(torch.tensor([0.0])).item() < fitted.probability(torch.tensor([2.0])).item() < 1
 
 
 @given(pairs(least=4), st.integers(1, 20))
-def test_brier_and_log_loss_are_scikit_learns(case, bins):
+def test_brier_and_log_loss_agree_with_scikit_learn(case, bins):
     same = case[1]
     p = torch.sigmoid(3 * case[0].double())
     report = score_report(p, same, bins)

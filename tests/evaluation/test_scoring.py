@@ -14,19 +14,19 @@ def cosine(a, b):
 class ScoreContract:
     score = CosineScore()
 
-    def wanted(self, a, b):
+    def expected(self, a, b):
         return cosine(a, b)
 
     @pytest.fixture
     def features(self):
         return torch.randn(6, 4) * torch.tensor([0.1, 1.0, 3.0, 10.0, 20.0, 40.0])[:, None], torch.randn(5, 4)
 
-    def test_is_its_formula(self, features):
+    def test_agrees_with_its_formula(self, features):
         first, second = features
         got = self.score(first, second)
         assert got.dtype == torch.float64
-        wanted = torch.tensor([[self.wanted(a, b) for b in second] for a in first], dtype=torch.float64)
-        torch.testing.assert_close(got, wanted, atol=1e-9, rtol=1e-6)
+        expected = torch.tensor([[self.expected(a, b) for b in second] for a in first], dtype=torch.float64)
+        torch.testing.assert_close(got, expected, atol=1e-9, rtol=1e-6)
 
     def test_is_symmetric_and_the_same_in_pairs(self, features):
         first, second = features
@@ -39,7 +39,7 @@ class ScoreContract:
         whole = self.score.matrix(every, every)
         torch.testing.assert_close(score_pairs(self.score, every, index, chunk=2), whole[index[:, 0], index[:, 1]])
 
-    def test_refuses_what_is_not_finite(self):
+    def test_refuses_nonfinite_features(self):
         with pytest.raises(ValueError, match="first must be finite"):
             self.score(torch.full((2, 4), torch.nan), torch.eye(4))
 
@@ -51,7 +51,7 @@ class TestCosineScore(ScoreContract):
 class TestQMagFace(ScoreContract):
     score = QMagFace(0.2, 0.3)
 
-    def wanted(self, a, b):
+    def expected(self, a, b):
         cos = cosine(a, b)
         return cos + min(0.0, 0.3 * cos - 0.2) * min(float(a.norm()), float(b.norm()))
 
@@ -66,7 +66,7 @@ COHORT = torch.randn(9, 4, generator=torch.Generator().manual_seed(1))
 class TestASNorm(ScoreContract):
     score = ASNorm(COHORT, top=4)
 
-    def wanted(self, a, b):
+    def expected(self, a, b):
         s, parts = cosine(a, b), []
         for x in (a, b):
             best = sorted((cosine(x, c) for c in COHORT), reverse=True)[:4]
@@ -74,7 +74,7 @@ class TestASNorm(ScoreContract):
             parts.append((s - mean) / math.sqrt(sum((v - mean) ** 2 for v in best) / 3))
         return sum(parts) / 2
 
-    def test_takes_all_of_a_small_cohort(self):
+    def test_uses_all_scores_of_a_small_cohort(self):
         assert ASNorm(COHORT, top=300).top == 9
 
     def test_refuses(self):
@@ -91,7 +91,7 @@ class TestMutualLikelihood(ScoreContract):
     def features(self):
         return torch.randn(6, 3) * torch.tensor([0.1, 1.0, 3.0, 10.0, 20.0, 40.0])[:, None], torch.randn(5, 3)
 
-    def wanted(self, a, b):
+    def expected(self, a, b):
         """In three dimensions κ/(4π sinh κ) is the normalizer."""
 
         def log_c(kappa):
@@ -101,11 +101,11 @@ class TestMutualLikelihood(ScoreContract):
         product = log_c(float(a.norm())) + log_c(float(b.norm())) - log_c(float((a + b).norm()))
         return product + math.log(4 * math.pi)  # relative to the uniform distribution
 
-    def test_refuses_what_is_not_finite(self):
+    def test_refuses_nonfinite_features(self):
         with pytest.raises(ValueError, match="first must be finite"):
             self.score(torch.full((2, 3), torch.nan), torch.eye(3))
 
-    def test_a_feature_without_length_says_nothing(self):
+    def test_a_feature_of_length_zero_has_a_score_of_zero(self):
         scores = self.score(torch.zeros(1, 16), torch.randn(4, 16))
         torch.testing.assert_close(scores, torch.zeros(1, 4, dtype=torch.float64), atol=1e-9, rtol=0)
 

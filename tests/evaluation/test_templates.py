@@ -8,7 +8,7 @@ from hypersphere.evaluation import templates
 
 
 def brute(features, ids, how, quality=None):
-    """One identity and one image at a time, in float64."""
+    """Combine one identity and one image at a time, in float64."""
     x = features.double().numpy()
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     rows = []
@@ -24,7 +24,7 @@ def brute(features, ids, how, quality=None):
 
 
 @given(st.sampled_from(["mean", "max", "quality"]), st.integers(1, 20), st.integers(0, 1000))
-def test_templates_are_those_of_loops(how, n, seed):
+def test_templates_agree_with_loops(how, n, seed):
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(n, 4, generator=generator, dtype=torch.float64)
     ids = torch.randint(-2, 4, (n,), generator=generator)
@@ -34,7 +34,7 @@ def test_templates_are_those_of_loops(how, n, seed):
     assert made.counts.tolist() == [ids.tolist().count(i) for i in made.ids.tolist()]
 
 
-def test_given_quality_weighs():
+def test_quality_is_used_as_weight():
     features, ids, quality = torch.randn(6, 3).double(), torch.arange(6) // 3, torch.rand(6).double()
     made = templates(features, ids, "quality", quality=quality)
     np.testing.assert_allclose(made.features, brute(features, ids, "quality", quality.tolist()), atol=1e-12)
@@ -42,7 +42,7 @@ def test_given_quality_weighs():
     torch.testing.assert_close(only.features, torch.nn.functional.normalize(features[[0, 4]], dim=1))
 
 
-def test_half_precision_is_added_up_in_float32():
+def test_half_precision_is_summed_in_float32():
     features = torch.randn(4000, 8).half() + 1
     exact = templates(features.double(), torch.zeros(4000).long()).features
     torch.testing.assert_close(

@@ -31,21 +31,21 @@ def test_is_the_smallest_threshold_that_keeps_the_rate(values, rate, single):
     assert torch.nextafter(below.max(), torch.ones_like(below.max())) >= point.threshold or not single
 
 
-def test_a_threshold_holds_for_scores_of_float32_that_were_widened():
-    """torch rounds a Python number to float32 before comparing: a step of float64 would be lost."""
+def test_a_threshold_is_valid_for_converted_float32_scores():
+    """torch rounds a Python number to float32 before comparing it, which would undo a step of float64."""
     scores = torch.rand(100)
     for impostors in (scores, scores.double()):
         threshold = choose_threshold(impostors, far=0.1).threshold
         assert (scores >= threshold).sum() == (scores.double() >= threshold).sum() == 10
 
 
-def test_far_and_fpir_are_one_definition():
+def test_far_and_fpir_use_the_same_definition():
     scores = torch.rand(500)
     assert choose_threshold(scores, far=0.03) == choose_threshold(scores, fpir=0.03)
 
 
 def test_evaluation_and_gallery_agree():
-    """Two functions used to return different thresholds for one rate and the same strangers."""
+    """Evaluation and gallery return the same threshold for the same strangers and rate."""
     people, strangers, mated = uniform(50, 8), uniform(300, 8), uniform(50, 8)
     probes, ids = torch.cat([mated, strangers]), torch.arange(350)
     report = open_set(probes, ids, people, torch.arange(50))
@@ -74,7 +74,7 @@ def test_all_pairs_verification_and_scores_agree(far):
     assert verification(scores, same).threshold(far) == expected
 
 
-def test_a_rate_beyond_the_kept_scores_is_refused():
+def test_a_rate_that_needs_more_scores_is_refused():
     report = open_set_report(uniform(120, 6), torch.arange(40).repeat(3), fars=(1e-2,), resamples=10)
     with pytest.raises(ValueError, match=r"far=0.5 of 7020 different pairs needs the 3511 highest scores"):
         report.threshold(far=0.5)
@@ -88,7 +88,7 @@ def test_the_rate_of_one_accepts_everything():
     "options",
     [{}, {"far": 0.1, "fpir": 0.1}, {"far": 0.0}, {"fpir": 1.5}, {"far": math.nan}, {"far": 0.5, "people": True}],
 )
-def test_refuses_what_does_not_fit(options):
+def test_refuses_invalid_arguments(options):
     if "people" in options:
         options["people"] = torch.arange(100)
     with pytest.raises(ValueError, match=r"exactly one of|must be in \(0, 1\]|people must be given with fpir"):
@@ -107,7 +107,7 @@ def test_resolved_rates():
     assert resolve_rates([1e-1, 1e-2, 1e-3], 100) == [1e-1, 1e-2]
 
 
-def test_the_most_accurate_threshold_lies_in_the_widest_sense_between():
+def test_the_most_accurate_threshold_is_midway_or_infinite():
     scores, same = torch.tensor([0.9, 0.8, 0.8, 0.2]).double(), torch.tensor([True, True, False, False])
     assert choose_accurate_threshold(scores, same) == pytest.approx(0.85)
     assert choose_accurate_threshold(scores, ~same) == -math.inf or choose_accurate_threshold(scores, ~same) == math.inf
@@ -122,8 +122,8 @@ def test_beta_distribution():
 
 @pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
-def test_the_promise_over_people_is_kept(correlation):
-    """With 50 pictures of 5 strangers the rate was exceeded in most draws; people are counted now."""
+def test_the_rate_over_people_is_guaranteed(correlation):
+    """The rate for new strangers is at most that of the bound in at least 90 % of the draws."""
     people, pictures, fpir, kept, draws = 30, 10, 0.1, 0, 100
     owner = torch.arange(people).repeat_interleave(pictures)
     for _ in range(draws):
@@ -140,7 +140,7 @@ def test_too_few_people_are_refused():
         choose_threshold(torch.rand(50), fpir=0.05, people=torch.arange(50) % 5)
 
 
-def test_pictures_that_agree_are_worth_their_people():
+def test_agreeing_pictures_count_as_one_trial_per_person():
     scores = torch.rand(80)
     alone = choose_threshold(scores, fpir=0.05, people=torch.arange(80))
     tenfold = choose_threshold(scores.repeat(10), fpir=0.05, people=torch.arange(80).repeat(10))

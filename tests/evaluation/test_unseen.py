@@ -12,10 +12,10 @@ from .contracts import ReportContract
 
 
 def clusters(classes=30, each=6, noise=0.9):
-    """Features in float64 around random directions, in random order, with labels that are no range."""
-    centres = torch.nn.functional.normalize(torch.randn(classes, 8, dtype=torch.float64), dim=1)
+    """Features in float64 around random directions, in random order, with labels that are not consecutive."""
+    centers = torch.nn.functional.normalize(torch.randn(classes, 8, dtype=torch.float64), dim=1)
     labels = torch.randperm(classes * each) % classes
-    return centres[labels] + noise * torch.randn(len(labels), 8, dtype=torch.float64) / 8**0.5, labels * 3 - 5
+    return centers[labels] + noise * torch.randn(len(labels), 8, dtype=torch.float64) / 8**0.5, labels * 3 - 5
 
 
 class TestReport(ReportContract):
@@ -57,7 +57,7 @@ def test_fewer_negatives_are_a_sample_of_them():
     )
 
 
-def test_identification_has_one_template_of_every_class():
+def test_identification_enrolls_one_template_per_class():
     features, labels = clusters()
     unit = features / features.norm(dim=1, keepdim=True)
     gallery, probes = split_one_per_class(labels, Stream(4, TEMPLATE, 0))
@@ -70,7 +70,7 @@ def test_identification_has_one_template_of_every_class():
     assert unseen_classes(features, labels, templates=1, episodes=5, seed=4).identification.ranks.tolist() == expected
 
 
-def test_draws_of_templates_differ_and_repeat():
+def test_templates_depend_on_the_seed():
     features, labels = clusters()
     first, again, other = (
         unseen_classes(features, labels, episodes=5, templates=2, seed=s).identification for s in (0, 0, 1)
@@ -81,14 +81,14 @@ def test_draws_of_templates_differ_and_repeat():
     assert not torch.equal(*first.ranks.chunk(2))
 
 
-def test_few_shot_is_that_of_the_library():
+def test_few_shot_agrees_with_the_function():
     features, labels = clusters()
     report = unseen_classes(features, labels, ways=7, shots=2, queries=3, episodes=40, seed=3)
     assert torch.equal(report.few_shot.accuracies, few_shot(features, labels, 7, 2, 3, episodes=40, seed=3).accuracies)
     assert "7-way 2-shot" in report.numbers()
 
 
-def test_lengths_do_not_matter():
+def test_lengths_have_no_effect():
     features, labels = clusters()
     longer = features * torch.rand(len(features), 1, dtype=torch.float64).add(0.5)
     expected, found = (unseen_classes(x, labels, episodes=10).numbers() for x in (features, longer))

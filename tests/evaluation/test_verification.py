@@ -20,7 +20,7 @@ from tests.evaluation.test_roc import pairs
 
 
 def brute_accuracy(scores, same, fold):
-    """The protocol with loops: try every threshold on the other folds, the highest of the best, score the held fold."""
+    """Compute accuracies with loops: choose the highest of the best thresholds on the other folds for each fold."""
     scores, same, accuracies = scores.double().tolist(), same.tolist(), []
     for i in sorted(set(fold.tolist())):
         train = [(s, y) for s, y, f in zip(scores, same, fold.tolist(), strict=True) if f != i]
@@ -40,7 +40,7 @@ class TestVerificationReport(ReportContract):
 
 
 @given(pairs(least=6), st.integers(2, 6))
-def test_accuracy_is_that_of_the_protocol(case, folds):
+def test_accuracy_agrees_with_the_protocol(case, folds):
     scores, same = case
     report = verification(scores, same, folds)
     expected = brute_accuracy(report.scores, report.same, report.fold)
@@ -53,7 +53,7 @@ def test_accuracy_is_that_of_the_protocol(case, folds):
 
 
 @given(pairs(least=6), st.integers(2, 5))
-def test_given_folds_are_used_whatever_their_numbers(case, folds):
+def test_folds_may_have_any_numbers(case, folds):
     scores, same = case
     fold = torch.tensor([7 * (i % folds) - 3 for i in range(len(scores))])
     np.testing.assert_allclose(verification(scores, same, fold=fold).accuracies, brute_accuracy(scores, same, fold))
@@ -68,23 +68,23 @@ def test_order_changes_nothing(case, random):
 
 
 @given(pairs(least=10))
-def test_an_increasing_function_of_the_scores_changes_nothing_but_thresholds(case):
+def test_an_increasing_function_of_the_scores_changes_only_thresholds(case):
     scores, same = case
     plain, mapped = verification(scores.double(), same), verification(scores.double().exp() * 3, same)
     for figure, other in zip(plain.figures(), mapped.figures(), strict=True):
-        # Thresholds move, and with them the middle between two scores that accuracy is decided at.
+        # Thresholds change, and with them the midpoints between two scores.
         assert figure == other or "threshold" in figure.name or "accuracy" in figure.name
 
 
 def test_the_threshold_never_sees_the_pairs_it_is_scored_on():
-    # Fold 1's scores are shifted: its own best threshold would be perfect, that of the others rejects all of it.
+    # The scores of fold 1 are shifted. Its own best threshold would be perfect; that of the other folds rejects all its pairs.
     same = torch.tensor([True, False] * 10)
     scores = same.double() + torch.tensor([0.0] * 10 + [-5.0] * 10)
     fold = torch.tensor([0] * 10 + [1] * 10)
     assert verification(scores, same, fold=fold).accuracies.tolist() == [0.5, 0.5]
 
 
-def test_scores_without_meaning_are_not_above_chance():
+def test_random_scores_are_at_chance():
     # Choosing the threshold on the scored pairs would give clearly more than one half for so few pairs.
     accuracy = [verification(torch.randn(40), torch.arange(40) % 2 == 0).accuracy for _ in range(100)]
     assert np.mean(accuracy) == pytest.approx(0.47, abs=0.04)
@@ -99,13 +99,13 @@ def test_folds_are_even_in_both_kinds(case, folds, seed):
         assert counts.max() - counts.min() <= 1
 
 
-def test_another_seed_deals_other_folds():
+def test_another_seed_draws_other_folds():
     scores, same = torch.rand(100), torch.arange(100) % 2 == 0
     assert not torch.equal(verification(scores, same, seed=0).fold, verification(scores, same, seed=1).fold)
 
 
 @given(pairs())
-def test_tar_is_the_most_that_the_rate_allows(case):
+def test_tar_is_the_largest_at_the_rate(case):
     scores, same = case
     far = max(0.1, 1 / int((~same).sum()))
     rate = verification(scores, same).tar(far)
@@ -121,7 +121,7 @@ def test_tar_is_the_most_that_the_rate_allows(case):
     assert rate.low <= rate <= rate.high
 
 
-def test_a_rate_that_the_negatives_cannot_resolve_is_refused():
+def test_an_unresolved_rate_is_refused():
     report = verification(torch.rand(1998), torch.arange(1998) % 2 == 0)
     assert 0 <= report.tar(2e-3) <= 1
     with pytest.raises(ValueError, match=r"far=0.001 needs at least 1000 different pairs to be resolved, got 999"):
@@ -139,7 +139,7 @@ def test_the_interval_covers_the_truth():
     assert hits >= 90
 
 
-def test_few_pairs_have_everything_but_folds():
+def test_few_pairs_have_all_figures_except_those_of_folds():
     report = verification(torch.tensor([0.9, 0.8, 0.3, 0.1]), torch.tensor([True, True, False, False]))
     assert (report.auc, report.eer) == (1.0, 0.0)
     assert "accuracy" not in report.numbers()
@@ -147,7 +147,7 @@ def test_few_pairs_have_everything_but_folds():
         report.accuracy
 
 
-def test_neighbouring_doubles_are_told_apart():
+def test_neighboring_doubles_are_distinguished():
     low = 0.1
     scores = torch.tensor([math.nextafter(low, 1), low], dtype=torch.float64)
     threshold = choose_accurate_threshold(scores, torch.tensor([True, False]))
@@ -158,7 +158,7 @@ def test_one_kind_of_pair_in_the_other_folds():
     report = verification(
         torch.tensor([0.9, 0.8, 0.1]), torch.tensor([True, True, False]), fold=torch.tensor([0, 0, 1])
     )
-    assert report.accuracies.tolist() == [0.0, 0.0]  # the others are all different, then all same
+    assert report.accuracies.tolist() == [0.0, 0.0]  # the pairs of the other fold are all different, then all same
 
 
 @pytest.mark.parametrize("folds", [1, 0, -3])
@@ -181,7 +181,7 @@ def test_a_million_pairs_take_seconds_at_most():
 
 
 def brute_refitted(rows, same, fold):
-    """SphereFace's evaluation with loops: each fold's threshold comes from all other pairs, scored by its own row."""
+    """Compute the evaluation of SphereFace with loops: the threshold of a fold is chosen on all other pairs in its row."""
     accuracies = []
     for k in sorted(set(fold.tolist())):
         held = fold == k
@@ -192,7 +192,7 @@ def brute_refitted(rows, same, fold):
 
 
 @given(pairs(least=6), st.integers(2, 4), st.randoms(use_true_random=False))
-def test_a_transform_of_its_own_for_each_fold(case, folds, random):
+def test_each_fold_uses_its_own_transform(case, folds, random):
     scores, same = case
     fold = torch.tensor([i % folds for i in range(len(scores))])
     rows = torch.stack([scores.double() * random.choice([1, 2, -1]) + random.random() for _ in range(folds)])
@@ -204,7 +204,7 @@ def test_a_transform_of_its_own_for_each_fold(case, folds, random):
 
 
 def test_mixed_transforms_choose_another_threshold():
-    # Fold 1 is scored on another scale: a threshold chosen on mixed rows is useless, one chosen on its own row is not.
+    # The scores of fold 1 have another scale, so its threshold must be chosen on its own row.
     same = torch.tensor([True, False]).repeat(20)
     fold = torch.arange(40) // 20
     rows = torch.stack([same.double(), 100 + same.double()])
@@ -229,8 +229,8 @@ def test_refuses_rows(rows, fold, message):
 def people(count=12, each=4, noise=0.5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count).repeat_interleave(each)
-    centres = torch.randn(count, 6, generator=generator, dtype=torch.float64)
-    return centres[labels] + noise * torch.randn(len(labels), 6, generator=generator, dtype=torch.float64), labels
+    centers = torch.randn(count, 6, generator=generator, dtype=torch.float64)
+    return centers[labels] + noise * torch.randn(len(labels), 6, generator=generator, dtype=torch.float64), labels
 
 
 def resampled(features, labels, masks=None, **options):
@@ -240,7 +240,7 @@ def resampled(features, labels, masks=None, **options):
 
 
 def brute_force(scores, same, labels, index, resamples, seed, far):
-    """EER and TAR of every resample, by copies of pairs."""
+    """Compute EER and TAR of every resample from copies of pairs."""
     names = labels.unique().tolist()
     rows = []
     for i in range(resamples):
@@ -281,7 +281,7 @@ def test_agrees_with_copies_of_pairs(sided):
         assert wide.interval == pytest.approx((min(low, alone.low), max(high, alone.high)), abs=1e-9)
 
 
-def test_a_sample_of_pairs_stands_for_all(monkeypatch):
+def test_a_sample_of_pairs_represents_all_pairs(monkeypatch):
     features, labels = people(count=60, each=6, noise=1.2)
     counted, whole = resampled(features, labels, resamples=200)
     monkeypatch.setattr(module, "HIGHEST_PAIRS", 4000)
@@ -310,7 +310,7 @@ def test_rates_at_a_threshold():
     assert wide.over == "identities"
 
 
-def test_few_people_say_nothing():
+def test_few_people_give_the_interval_of_independent_pairs():
     features, labels = people(count=2)
     counted, found = resampled(features, labels)
     assert found.of("eer", counted.roc.eer) is not None
@@ -321,8 +321,8 @@ def test_few_people_say_nothing():
 @pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("count", [8, 20])
 def test_intervals_of_the_eer_cover_the_truth_where_people_differ(count):
-    # People differ in how well they are recognized: the score of a same pair has a part that is its person's, that of a
-    # different pair one of each of both. All scores are normal with deviation √2, two apart: the EER is Φ(−1/√2).
+    # People differ in how well they are recognized: the score of a same pair has a term of its person, and that of a different
+    # pair one term of each person. Scores are normal with deviation √2 and means that differ by 2, so the EER is Φ(−1/√2).
     truth, hits, alone, generator = stats.norm.cdf(-1 / math.sqrt(2)), 0, 0, torch.Generator().manual_seed(0)
     labels = torch.arange(count).repeat_interleave(3)
     index = torch.combinations(torch.arange(len(labels)))

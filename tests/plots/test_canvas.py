@@ -5,7 +5,7 @@ import pytest
 from hypersphere.plots import canvas
 
 
-def test_colours_differ_and_repeat():
+def test_colors_repeat_after_ten():
     assert len(set(canvas.PALETTE)) == 10
     assert canvas.color(0) == canvas.color(10)
 
@@ -25,7 +25,7 @@ def test_no_global_state_holds_a_figure():
         assert not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
-def test_panels_stand_side_by_side():
+def test_panels_are_side_by_side():
     figure, row = canvas.panels(3, size=(2.0, 1.5))
     assert figure.get_size_inches().tolist() == [6.0, 1.5]
     assert len(row) == 3
@@ -33,13 +33,13 @@ def test_panels_stand_side_by_side():
         canvas.panels(0)
 
 
-def test_curves_are_told_apart_beyond_the_palette():
+def test_curves_differ_beyond_the_palette():
     styles = [tuple(canvas.style(index).values()) for index in range(30)]
     assert len(set(styles)) == 30
 
 
 @pytest.mark.parametrize("entries", [1, 2, 6])
-def test_a_legend_stands_beside_the_curves(entries):
+def test_the_legend_is_beside_the_curves(entries):
     figure, ax = canvas.axes()
     for index in range(entries):
         ax.plot([0, 1], [index, index], label=str(index))

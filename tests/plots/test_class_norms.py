@@ -17,7 +17,7 @@ def test_points_are_counts_and_norms():
     assert "samples" in ax.get_xlabel()
 
 
-def test_the_rank_correlation_is_scipys():
+def test_the_rank_correlation_agrees_with_scipy():
     x, y = torch.randint(5, (40,)).double(), torch.randn(40, dtype=torch.float64)
     assert correlate_ranks(x, y) == pytest.approx(scipy.stats.spearmanr(x.numpy(), y.numpy()).statistic)
     assert math.isnan(correlate_ranks(torch.ones(3), torch.arange(3.0)))

@@ -29,7 +29,7 @@ def test_dynamics():
 
 
 @pytest.mark.parametrize(("steps", "line"), [(1, "None"), (2, "None"), (3, "-")])
-def test_two_points_are_no_line(steps, line):
+def test_two_points_are_drawn_without_a_line(steps, line):
     _, ax = plot_dynamics(range(steps), {"loss": [1.0] * steps})
     assert ax.lines[0].get_linestyle() == line
     assert ax.lines[0].get_marker() == "o"

@@ -18,7 +18,7 @@ def test_one_class_has_only_one_histogram():
     assert len(ax.containers) == 1
 
 
-def test_learned_k_has_an_outline_a_layer():
+def test_learned_k_has_one_outline_per_layer():
     _, ax = plot_learned_k({"conv1": torch.rand(8), "conv2": torch.rand(8)})
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["conv1", "conv2"]
 

@@ -15,7 +15,7 @@ def test_both_checkpoints_are_drawn_beside_random_layers():
     assert [len(line.get_xdata()) for line in ax.lines if line.get_marker() in "od"] == [2, 1]
 
 
-def test_duplicates_are_drawn_on_a_logarithm():
+def test_high_energies_are_drawn_on_a_logarithmic_axis():
     _, ax = plot_layer_energies(energy_report({"a": torch.ones(9, 8)}))
     assert ax.get_xscale() == "log"
 

@@ -6,7 +6,7 @@ import torch
 from hypersphere.plots import plot_cmc, plot_contact_sheet, plot_cosine_confusion, plot_det, plot_distractors, plot_roc
 
 
-def test_roc_has_steps_and_leaves_zero_out_of_a_logarithmic_axis():
+def test_roc_has_steps_and_no_zero_on_a_logarithmic_axis():
     far = torch.tensor([0.0, 1e-3, 1e-2, 1.0])
     _, ax = plot_roc({"a": (far, far.sqrt())})
     assert ax.get_xscale() == "log"

@@ -37,7 +37,7 @@ def test_the_sphere_hides_its_far_side():
     assert sum(len(drawn(c, 3)) for c in glass.collections) == 400
 
 
-def test_the_eye_is_where_most_classes_are_in_sight():
+def test_the_default_view_shows_most_classes():
     features = torch.tensor([[1.0, 0.2, 0.1], [0.9, 0.1, 0.3], [0.8, -0.2, 0.2], [-1.0, 0.0, 0.0]])
     _, ax = plot_features(features, torch.arange(4))
     assert [text.get_text() for text in ax.texts] == ["0", "1", "2"]
@@ -68,7 +68,7 @@ def test_half_space_neurons_come_with_their_opposites():
     points, opposites = (torch.as_tensor(c.get_offsets()) for c in ax.collections)
     assert torch.allclose(points, -opposites)
     _, ax = plot_neurons(torch.randn(8, 3), half_space=True)
-    assert sum(len(drawn(c, 3)) for c in ax.collections) == 8  # of each pair one is in front
+    assert sum(len(drawn(c, 3)) for c in ax.collections) == 8  # one neuron of each pair is on the near side
 
 
 def test_refuses_more_dimensions():
@@ -76,13 +76,13 @@ def test_refuses_more_dimensions():
         plot_features(torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
 
 
-def test_a_class_is_named_where_its_features_are_not_where_its_weight_points():
+def test_the_name_of_a_class_is_near_its_features():
     features = torch.tensor([[1.0, 0.02], [1.0, -0.02], [0.0, 1.0]])
     _, ax = plot_features(features, torch.tensor([0, 0, 1]), centers=torch.tensor([[-1.0, 0.0], [0.0, 1.0]]))
     assert ax.texts[0].get_position() == pytest.approx((1.14, 0.0), abs=1e-6)
 
 
-def test_a_name_stands_beside_a_class_that_faces_the_eye():
+def test_the_name_of_a_class_in_the_middle_is_above_it():
     eye = torch.tensor([1.0, 0.0, 0.0])
     _, ax = plot_features(torch.stack([eye, torch.tensor([0.0, 1.0, 0.1])]), torch.arange(2), view=(0, 0))
     assert torch.tensor(ax.texts[0].get_position_3d()).allclose(torch.tensor([1.0, 0.0, 0.14]))

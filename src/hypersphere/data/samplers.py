@@ -56,8 +56,13 @@ class Sequential(Shuffled):
 class ClassBalancedSampler:
     """Blocks of ``classes`` random classes with ``each`` random samples of each: use a batch size of ``classes × each``.
 
-    Every class is equally likely, whatever its number of samples. A class with fewer than ``each`` samples repeats some. An epoch has
-    as many whole blocks as fit into the dataset, at least one.
+    Every class is equally likely, whatever its number of samples. An epoch has as many whole blocks as fit into the dataset, at least
+    one.
+
+    Args:
+        labels: Class of each sample.
+        classes: Classes per block.
+        each: Samples per class. If a class has fewer samples, some are repeated.
 
     >>> sampler = ClassBalancedSampler(torch.tensor([0, 0, 0, 0, 0, 1, 1, 2]), classes=2, each=2)
     >>> len(sampler), sampler.order(seed=0, epoch=3).shape
@@ -159,10 +164,17 @@ class Episode:
 
 
 class EpisodeSampler:
-    """Few-shot tasks of ``ways`` classes with ``shots`` support samples and ``queries`` test samples per class (7.5, F.3: 5-way).
+    """Few-shot tasks, each with some classes, support samples and query samples (7.5, F.3: 5-way).
 
-    ``sampler[i]`` depends only on (seed, i), so tasks can be divided among processes, and a run can be resumed at any task. Classes with
-    fewer than ``shots + queries`` samples are not used.
+    ``sampler[i]`` depends only on (seed, i), so tasks can be divided among processes, and a run can be resumed at any task.
+
+    Args:
+        labels: Class of each sample. Classes with fewer than ``shots + queries`` samples are not used.
+        ways: Classes per task.
+        shots: Support samples per class.
+        queries: Query samples per class.
+        episodes: Number of tasks.
+        seed: Seed of the tasks.
 
     >>> episodes = EpisodeSampler(torch.arange(6).repeat(4), ways=5, shots=1, queries=3, seed=1)
     >>> episodes[7].support.shape, episodes[7].query.shape

@@ -71,7 +71,13 @@ class Stream:
 def identity_split(labels: Int[Tensor, "n"], fractions: Sequence[float], seed: int = 0) -> tuple[Int[Tensor, "_"], ...]:
     """Return the sample indices of one part for each fraction *of the identities*. All samples of an identity are in the same part.
 
-    The fractions are ≥ 0 and sum to at most 1; remaining identities belong to no part. Each part is in ascending order.
+    Args:
+        labels: Identity of each sample.
+        fractions: Shares of the identities, ≥ 0 and with a sum of at most 1. Remaining identities are in no part.
+        seed: Seed of the split.
+
+    Returns:
+        The indices of the samples of each part, in ascending order.
 
     >>> train, test = identity_split(torch.arange(10).repeat(3), [0.8, 0.2])
     >>> len(train), len(test), set((train % 10).tolist()) & set((test % 10).tolist())

@@ -64,8 +64,13 @@ class OfClasses(Subset):
 class ImbalancedSingle(Subset):
     """Imbalance in a few classes: only some samples of ``classes`` are kept, and all samples of the other classes.
 
-    ``keep`` is a fraction of the samples of each class, or their number as an integer. Liu (2020) keeps 10 % of class 0 of CIFAR-10
-    (5.5.1, D.1), of classes 0 – 9 of CIFAR-100 (D.8), and 100 zeros of MNIST.
+    Liu (2020) keeps 10 % of class 0 of CIFAR-10 (5.5.1, D.1), 10 % of classes 0 – 9 of CIFAR-100 (D.8), and 100 zeros of MNIST.
+
+    Args:
+        dataset: The dataset.
+        classes: Numbers of the classes whose samples are reduced.
+        keep: Fraction of the samples of each of these classes to keep, or their number as an integer.
+        seed: Seed of the selection.
 
     >>> whole = hs.data.InMemory(torch.zeros(80, 1), torch.arange(4).repeat(20), ("cat", "cow", "dog", "hen"))
     >>> ImbalancedSingle(whole, classes=[0], keep=0.1).labels.bincount().tolist()

@@ -36,8 +36,18 @@ class Pairs:
 def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, folds: int = 1, seed: int = 0) -> Pairs:
     """Draw ``positives`` pairs of one identity and ``negatives`` pairs of two identities per fold, uniformly without replacement.
 
-    With ``folds`` > 1, the identities are first divided among the folds, so that no identity is in two folds. LFW has 10 folds of
-    300 + 300 pairs. Each pair has ``first < second``.
+    Each pair has ``first < second``. The result depends only on the arguments, on every platform.
+
+    Args:
+        labels: Identity of each sample.
+        positives: Number of pairs of one identity per fold.
+        negatives: Number of pairs of two identities per fold.
+        folds: Number of folds. The identities are first divided among the folds, so that no identity is in two folds. LFW has
+            10 folds of 300 + 300 pairs.
+        seed: Seed of the folds and pairs.
+
+    Raises:
+        ValueError: If a fold has too few pairs of one or of two identities.
 
     >>> drawn = pairs(torch.arange(6).repeat(4), positives=2, negatives=3, folds=2)
     >>> drawn.same.tolist(), drawn.fold.tolist()

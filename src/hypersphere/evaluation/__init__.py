@@ -7,7 +7,7 @@ from ._calibration import CalibrationReport, calibration, expected_calibration_e
 from ._clustering import ClusteringReport, clustering
 from ._deepfool import deepfool, strength
 from ._energy_distance import energy_distance
-from ._few_shot import FewShotReport, few_shot
+from ._few_shot import Episodes, FewShotReport, few_shot, sample_episodes
 from ._identification import IdentificationReport, identification
 from ._inception_score import InceptionScore, inception_score
 from ._open_set_report import OpenSetReport, open_set_report
@@ -34,7 +34,6 @@ from .concentration import vmf_confidence
 from .descriptor_fitting import FittedDescriptors, fit_descriptors, fit_discriminant, principal_components
 from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
-from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, choose_samples, thumbnails
 from .features import append_mirrored, ensemble, fold_scores, pair_scores
 from .figures import Figure, Report

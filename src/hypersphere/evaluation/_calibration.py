@@ -14,9 +14,12 @@ from .figures import Figure, Report
 def calibration(
     probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
 ) -> "CalibrationReport":
-    r"""Compare confidence, the highest probability, with accuracy in ``bins`` equal bins (k/B, (k+1)/B].
+    r"""Compare confidence, the highest probability, with accuracy in bins (k/B, (k+1)/B] of equal width.
 
-    The rows of ``probabilities`` must sum to 1; apply a softmax to logits first.
+    Args:
+        probabilities: Probabilities of the classes in rows that sum to 1; apply a softmax to logits first.
+        labels: True class of each row.
+        bins: Number of bins.
 
     >>> report = calibration(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]), bins=1)
     >>> round(report.ece, 4)

@@ -24,9 +24,17 @@ def deepfool(
     r"""Return images moved just beyond the nearest boundary in ℓ₂ (``norm=2``) or ℓ∞ (``norm=math.inf``).
 
     Each step moves to the nearest boundary of the linearized differences f_k − f_0 of the ``candidates`` highest logits,
-    at the distance |f_k − f_0| / ‖∇(f_k − f_0)‖_q, with q the dual norm. The sum of all steps is multiplied by
-    1 + ``overshoot``, and the image is clipped to ``bounds``. ``labels`` are the true classes (the predictions by default);
-    misclassified images are returned unchanged. :func:`strength` measures the result.
+    at the distance |f_k − f_0| / ‖∇(f_k − f_0)‖_q, with q the dual norm. :func:`strength` measures the result.
+
+    Args:
+        model: Network that returns logits.
+        images: Images within ``bounds``.
+        labels: True classes, by default the predictions. Misclassified images are returned unchanged.
+        norm: 2 or ``math.inf``.
+        steps: Maximum number of steps.
+        candidates: Number of classes with the highest logits to consider.
+        overshoot: The sum of all steps is multiplied by 1 + ``overshoot``.
+        bounds: Smallest and largest pixel value, to which the result is clipped.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)

@@ -56,7 +56,15 @@ def verification(
     the scores of all pairs by the transform fitted without fold k. The threshold of fold k is then chosen on row k, as in
     the evaluation of SphereFace. All other figures use the score of each pair in the row of its fold.
 
-    Raises ``ValueError`` if a score is not finite, there are no same or no different pairs, or shapes do not match.
+    Args:
+        scores: Scores of the pairs, ``(n,)`` or ``(folds, n)``.
+        same: Whether each pair is of one identity.
+        folds: Number of random folds.
+        fold: Fold of each pair, instead of random folds.
+        seed: Seed of the random folds.
+
+    Raises:
+        ValueError: If a score is not finite, there are no same or no different pairs, or shapes do not match.
 
     >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.35, 0.4, 0.3, 0.2, 0.1])
     >>> same = torch.tensor([True, True, True, True, False, False, False, False])

@@ -29,6 +29,14 @@ def fgsm(
 
     All attacks run the model in evaluation mode and restore the mode of each module. Parameters receive no gradient.
 
+    Args:
+        model: Network that returns logits.
+        images: Images within ``bounds``.
+        labels: Their classes.
+        epsilon: Radius ε of the ball.
+        bounds: Smallest and largest pixel value.
+        loss: Loss J of logits and labels.
+
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)
     >>> fgsm(model, torch.tensor([[0.5, 0.5]]), torch.tensor([0]), epsilon=0.25)
@@ -51,8 +59,8 @@ def bim(
 ) -> Float[Tensor, "n ..."]:
     r"""Attack with the basic iterative method: ``iterations`` signed gradient steps of length ``step``.
 
-    After each step the image is clipped to the ball and to the bounds. ``start`` is the starting point, by default the
-    images.
+    After each step, the image is clipped to the ball and to the bounds. ``start`` is the starting point, by default the
+    images. The other arguments are those of :func:`fgsm`.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)
@@ -86,7 +94,8 @@ def pgd(
 ) -> Float[Tensor, "n ..."]:
     """Attack with :func:`bim` from uniformly random points of the ball.
 
-    For each image, the result is that of the first of ``restarts`` attacks that fools the model, or of the last.
+    For each image, the result is that of the first of ``restarts`` attacks that fools the model, or of the last. ``seed``
+    determines the random points. The other arguments are those of :func:`bim`.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)

@@ -53,7 +53,12 @@ def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, ma
     - ``nearest``: smallest angle between the centers of two different classes;
     - ``margin``: smallest angle between features of different classes minus largest angle between features of one class.
       If it is positive, the criterion of 2.3.5 holds: every feature is nearer to all features of its class than to any
-      feature of another class. It needs all pairs; ``margin=False`` skips it (NaN), and the time is then linear in n.
+      feature of another class.
+
+    Args:
+        features: Features ``(n, d)``.
+        labels: Class of each feature.
+        margin: Whether to compute the margin, which needs all pairs. Without it, the margin is NaN, and the time is linear in n.
 
     >>> x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
     >>> round(class_angles(x, torch.tensor([0, 0, 1, 1])).margin, 4)

@@ -27,7 +27,11 @@ def neural_collapse(
     - NC3 = ‖W/‖W‖_F − M/‖M‖_F‖_F² (self-duality);
     - NC4 = the share of features for which the classifier and the nearest class mean predict different classes.
 
-    NC3 and NC4 need the ``weight`` of the classifier.
+    Args:
+        features: Features ``(n, d)``.
+        labels: Class of each feature, integers.
+        weight: Weight of the classifier, needed for NC3 and NC4.
+        bias: Bias of the classifier.
 
     >>> simplex = torch.eye(3) - 1 / 3
     >>> report = neural_collapse(simplex.repeat(4, 1), torch.arange(3).repeat(4), weight=simplex)

@@ -168,6 +168,17 @@ def clustered_mean(
     return widen_interval(percentile_interval(float(independent), torch.cat(means), count), independent)
 
 
+def mark_run_ends(values: Shaped[Tensor, "n"]) -> Bool[Tensor, "n"]:
+    """Return which entries are the last ones of a run of equal values.
+
+    >>> mark_run_ends(torch.tensor([0.9, 0.5, 0.5])).tolist()
+    [True, False, True]
+    """
+    ends = torch.ones_like(values, dtype=torch.bool)
+    ends[:-1] = values[1:] != values[:-1]
+    return ends
+
+
 class SortedTrials:
     """Trials sorted by score, so that the rates of a resample are cumulative sums of its weights.
 
@@ -183,9 +194,7 @@ class SortedTrials:
         self.scores, self.order = scores.double().sort(descending=True)
         self.same = same[self.order]
         self.base = None if base is None else base[self.order].double()
-        last = torch.ones_like(same)
-        last[:-1] = self.scores[1:] != self.scores[:-1]
-        self.last = last.nonzero().squeeze(1)
+        self.last = mark_run_ends(self.scores).nonzero().squeeze(1)
 
     def curve(self, weights: Float[Tensor, "r n"], *, selected: bool = False) -> "Curves":
         """Return the rates of resamples in which trial i occurs ``weights[:, i]`` times.
@@ -214,9 +223,7 @@ class SortedTrials:
         kept = self.last
         if len(kept) > MAX_THRESHOLDS:
             share = self.same.cumsum(0)[kept] * MAX_THRESHOLDS // int(self.same.sum())
-            changes = torch.ones_like(share, dtype=torch.bool)
-            changes[:-1] = share[1:] != share[:-1]
-            kept = kept[changes]
+            kept = kept[mark_run_ends(share)]
         return kept
 
 

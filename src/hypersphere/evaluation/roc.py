@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from .intervals import Measurement, quantile, wilson_band
+from .intervals import Measurement, mark_run_ends, quantile, wilson_band
 from .thresholds import ROUNDING, allowed_accepts
 
 BINS_PER_CUT = 8  # with more bins, fewer scores need a binary search
@@ -156,8 +156,7 @@ def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n ..."]) ->
 
 def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
     """Compute :func:`roc_curve` of sorted pairs."""
-    last = torch.ones_like(same)
-    last[:-1] = ordered[1:] != ordered[:-1]  # the last pair of each run of equal scores
+    last = mark_run_ends(ordered)
     same_count, all_count = same.cumsum(0)[last], torch.arange(1, len(same) + 1, device=same.device)[last]
     zero = same_count.new_zeros(1)
     return Roc(

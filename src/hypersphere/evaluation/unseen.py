@@ -29,12 +29,21 @@ def unseen_classes(
     episodes: int = 1000,
     seed: int = 0,
 ) -> "UnseenReport":
-    """Evaluate features ``(n, d)`` of unseen classes by cosine.
+    """Evaluate features of unseen classes by cosine: verification, identification and few-shot classification.
 
-    Verification uses all same pairs and ``negatives`` random different pairs, or all if there are fewer. Identification
-    enrolls one random sample per class in the gallery and uses all other samples as probes; it is repeated ``templates``
-    times. Few-shot classification draws ``episodes`` of ``ways`` classes with ``shots`` support samples each and predicts
-    the class with the nearest centroid. All random choices depend on ``seed``.
+    Verification uses all same pairs and random different pairs. Identification enrolls one random sample per class in the
+    gallery and uses all other samples as probes. Few-shot classification predicts the class with the nearest centroid.
+
+    Args:
+        features: Features ``(n, d)``.
+        labels: Class of each sample, integers.
+        negatives: Number of different pairs, or all if there are fewer.
+        templates: Number of repetitions of identification with other random galleries.
+        ways: Classes per episode.
+        shots: Support samples per class.
+        queries: Query samples per class.
+        episodes: Number of episodes.
+        seed: Seed of all random choices.
 
     >>> features = torch.eye(30).repeat(6, 1)
     >>> report = unseen_classes(features, torch.arange(30).repeat(6), episodes=10)

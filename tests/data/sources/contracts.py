@@ -1,4 +1,4 @@
-"""What every source must be; a new kind inherits this and says how its files are made and opened."""
+"""Tests of all sources. The tests of a format inherit them and define how its files are written."""
 
 import pickle
 
@@ -13,7 +13,7 @@ PREPARE = PicturePreprocessing(size=(8, 8))
 
 
 class SourceContract:
-    """``make(folder)`` writes two 8×8 pictures each of c, a and b (``PIXELS``), and returns what ``open_source`` takes."""
+    """``make(folder)`` writes two 8×8 pictures each of c, a and b (``PIXELS``) and returns an argument for ``open_source``."""
 
     def make(self, folder):
         raise AssertionError
@@ -49,7 +49,7 @@ class SourceContract:
         kept = source.part((source.labels > 0).nonzero().flatten(), classes=source.classes)
         assert kept.classes == source.classes
 
-    def test_it_goes_to_another_process(self, tmp_path):
+    def test_a_source_can_be_pickled(self, tmp_path):
         dataset = open_source(self.make(tmp_path)).dataset(PREPARE)
         again = pickle.loads(pickle.dumps(dataset))
         assert torch.equal(again[5][0], dataset[5][0])
@@ -59,7 +59,7 @@ class SourceContract:
         seen = torch.cat([labels for _, labels in Loader(dataset, 4, seed=1)])
         assert sorted(seen.tolist()) == [0, 0, 1, 1, 2, 2]
 
-    def test_everything_is_readable(self, tmp_path):
+    def test_all_samples_are_readable(self, tmp_path):
         source = open_source(self.make(tmp_path))
         assert source.drop_unreadable() == (source, {})
 

@@ -48,7 +48,7 @@ def test_tensors_and_columns():
         ArraySource(STACK, LABELS, split=["train"])
 
 
-def test_the_arrays_are_named_when_in_doubt(tmp_path):
+def test_ambiguous_arrays_must_be_named(tmp_path):
     np.savez(tmp_path / "set.npz", mel=random(4, 5, 6), speaker=np.array([1, 1, 2, 2]), digit=np.arange(4))
     with pytest.raises(
         CorruptDataError, match="say which array holds the labels, labels=NAME; it could be speaker or digit"

@@ -45,7 +45,7 @@ def test_whole_numbers_are_sorted_by_value(tmp_path):
     assert open_source(tmp_path).classes == ("2", "9", "10")
 
 
-def test_one_clear_sentence(tmp_path):
+def test_errors_are_clear(tmp_path):
     with pytest.raises(MissingDataError, match=r"there is no file or folder .*nowhere"):
         open_source(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -66,7 +66,7 @@ def test_one_clear_sentence(tmp_path):
 
 
 @pytest.mark.untyped
-def test_a_text_called_jpg(tmp_path):
+def test_a_text_file_with_the_ending_jpg(tmp_path):
     write(tmp_path, {"a/1.png": encoded(random(4, 4)), "b/1.png": encoded(random(4, 4)), "b/text.jpg": b"hello"})
     source = open_source(tmp_path)
     with pytest.raises(CorruptDataError, match=r"text\.jpg: found 5 bytes that do not decode"):
@@ -80,7 +80,7 @@ def test_a_text_called_jpg(tmp_path):
         open_source(tmp_path / "bad", on_error="skip")
 
 
-def test_nothing_outside_is_read(tmp_path):
+def test_files_outside_the_folder_are_not_read(tmp_path):
     write(tmp_path, {"outside.png": encoded(random(4, 4))})
     write(tmp_path / "root", {"a/1.png": encoded(random(4, 4)), "b/1.png": encoded(random(4, 4))})
     source = open_source(tmp_path / "root")
@@ -120,7 +120,7 @@ def test_one_line_counts_files_that_are_not_used(tmp_path, caplog):
     )
     source = open_source(tmp_path / "set")
     assert [record.getMessage() for record in caplog.records] == [f"{tmp_path / 'set'}: {line}"]
-    open_source(source)  # it is open: named once only
+    open_source(source)  # no second warning for an open source
     assert len(caplog.records) == 1
     open_source([tmp_path / "set", tmp_path / "set" / "ann"])
     assert "files with the ending .mp4 (3)" in caplog.records[-1].getMessage()
@@ -129,7 +129,7 @@ def test_one_line_counts_files_that_are_not_used(tmp_path, caplog):
     assert not caplog.records
 
 
-def test_a_folder_of_other_files_says_what_it_holds(tmp_path):
+def test_the_error_for_a_folder_of_other_files_lists_them(tmp_path):
     write(tmp_path, {"ann/film.mp4": b"x"})
     with pytest.raises(DataError, match=r"holds no picture .*; it holds files with the ending \.mp4 \(1\)"):
         open_source(tmp_path)
@@ -139,7 +139,7 @@ def test_a_folder_of_other_files_says_what_it_holds(tmp_path):
 
 
 @pytest.mark.skipif(HAS_HEIF, reason="pillow-heif is installed, so HEIC files are read")
-def test_heic_files_are_named_with_what_reads_them(tmp_path, caplog):
+def test_heic_files_are_named_with_the_package_that_reads_them(tmp_path, caplog):
     write(tmp_path, {"ann/1.png": encoded(random(4, 4)), "ann/2.HEIC": b"x"})
     open_source(tmp_path, identities=1)
     hint = "files with the ending .heic, readable after pip install pillow-heif (1)"

@@ -17,7 +17,7 @@ FEATURES = {
 
 
 def save(folder, names, features=FEATURES, files=1, **state):
-    """What ``Dataset.save_to_disk`` writes."""
+    """Write a folder like ``Dataset.save_to_disk``."""
     folder.mkdir(parents=True)
     each = -(-len(names) // files)
     data = []
@@ -72,7 +72,7 @@ def test_columns_by_name(tmp_path):
         open_source(folder, labels="nobody")
 
 
-def test_says_what_is_wrong(tmp_path):
+def test_errors_describe_the_problem(tmp_path):
     plain = {"picture": {"_type": "Value"}, "who": FEATURES["who"]}
     with pytest.raises(DataError, match="say which column holds the images, images=NAME, among picture, who"):
         open_source(save(tmp_path / "1", list(PIXELS), plain))

@@ -7,14 +7,14 @@ from hypersphere.data.sources import registry, source_formats
 from tests.data.files import encoded, random, write
 
 
-def test_a_source_stays_itself(tmp_path):
+def test_an_open_source_is_returned_unchanged(tmp_path):
     write(tmp_path, {f"{c}/1.png": encoded(random(4, 4)) for c in "ab"})
     source = open_source(tmp_path)
     assert open_source(source) is source
 
 
 @pytest.mark.untyped
-def test_refuses_what_is_no_source(tmp_path):
+def test_refuses_other_objects(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(DataError, match=r"notes\.txt is not a source: .*a table \(\.csv, .*a folder is$"):
         open_source(tmp_path / "notes.txt")
@@ -92,7 +92,7 @@ def test_formats_of_other_packages(tmp_path, installed):
 
 
 @pytest.mark.parametrize("content", [ImportError("broken"), dict])
-def test_a_broken_package_is_named_and_the_rest_works(tmp_path, installed, content):
+def test_a_broken_package_is_named_in_a_warning(tmp_path, installed, content):
     installed(content)
     write(tmp_path, {f"{c}/1.png": encoded(random(4, 4)) for c in "ab"})
     with pytest.warns(UserWarning, match=r"source format lines \(tests:LineSource\) is not available"):
