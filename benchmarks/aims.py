@@ -1,4 +1,4 @@
-"""Write ``benchmarks/README.md``: for each question, the performance goals beside the latest recorded measurements.
+"""Write ``benchmarks/README.md``: for each question, the performance goals and the latest recorded measurements.
 
 python benchmarks/aims.py            # run after recording a benchmark
 """

@@ -1,4 +1,4 @@
-"""The pretrained face model on LFW: ten folds, thresholds for a gallery, and time per face beside OpenCV and onnxruntime.
+"""Measure the pretrained face model on LFW: ten folds, thresholds for a gallery, time per face compared with OpenCV and onnxruntime.
 
 Features are computed once by ``_lfw_faces.py`` and kept outside the repository. Parts: ``--part folds thresholds time``.
 
@@ -33,23 +33,23 @@ NOTES = (
 )
 
 
-def compute_features(faces: LFW, wanted: torch.Tensor, mirror: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return features (n, d) of the central faces, and whether a face was found (n,); rows that are not wanted are zero."""
-    every = load_faces(faces, "sface", wanted, mirror=mirror)
+def compute_features(faces: LFW, indices: torch.Tensor, mirror: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features (n, d) of the central faces, and whether a face was found (n,); only rows in ``indices`` are filled."""
+    every = load_faces(faces, "sface", indices, mirror=mirror)
     found = torch.zeros(len(faces.data), dtype=torch.bool)
-    found[wanted] = every.central[wanted] >= 0
+    found[indices] = every.central[indices] >= 0
     features = torch.zeros(len(faces.data), every.features.shape[1])
     features[found] = every.features[every.central[found]]
     return features, found
 
 
-def measure_folds(faces: LFW, wanted: torch.Tensor, args: argparse.Namespace) -> None:
-    """Ten folds of view 2: accuracy with the threshold of the other nine, EER of all pairs."""
+def measure_folds(faces: LFW, indices: torch.Tensor, args: argparse.Namespace) -> None:
+    """Measure view 2: accuracy of each fold with the threshold of the other nine, and EER of all pairs."""
     columns, missing = [], 0
     for mirror in (False, True):
-        features, found = compute_features(faces, wanted, mirror)
+        features, found = compute_features(faces, indices, mirror)
         columns.append(_format_folds(faces, features, found))
-        missing = int((~found[wanted]).sum())
+        missing = int((~found[indices]).sum())
     rows: list[list[object]] = [[name, value, columns[1][name]] for name, value in columns[0].items()]
     notes = (
         f"View 2 of LFW, deep-funneled pictures cropped to 128×128. The detector found no face in {missing} of the "
@@ -76,7 +76,7 @@ def _format_folds(faces: LFW, features: torch.Tensor, found: torch.Tensor) -> di
 
 
 def measure_thresholds(faces: LFW, features: torch.Tensor, found: torch.Tensor, args: argparse.Namespace) -> None:
-    """Three ways to choose a threshold, measured on strangers before a gallery."""
+    """Measure three ways to choose a threshold, with strangers and a gallery."""
     fold = faces.people()
     labels = faces.labels
     usable = found & torch.isin(fold, torch.tensor(ENROLLED_FOLDS))
@@ -137,7 +137,7 @@ def _first_pictures(labels: torch.Tensor, usable: torch.Tensor) -> list[int]:
 
 
 def measure_time(faces: LFW, args: argparse.Namespace) -> None:
-    """Detection, alignment and embedding of one face as a ratio to OpenCV and onnxruntime, in one interleaved run."""
+    """Measure detection, alignment and embedding of one face relative to OpenCV and onnxruntime, in one interleaved run."""
     import cv2
     import onnxruntime
 
@@ -211,7 +211,7 @@ def measure_time(faces: LFW, args: argparse.Namespace) -> None:
     rows.append(
         ["one face, all three", "OpenCV and onnxruntime", *(f"{t * 1e3:.2f}" for t in total), total[0] / total[1]]
     )
-    header = ["work", "beside", "ms", "their ms", "ratio (goal ≤ 1.2)"]
+    header = ["work", "compared with", "ms", "their ms", "ratio (goal ≤ 1.2)"]
     _harness.write_report("faces_time", "CPU time per face", header, rows, args, NOTES)
 
 
@@ -223,11 +223,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     faces = LFW()
     if set(args.part) & {"folds", "thresholds"}:
-        wanted = find_paired_pictures(faces)
-        features, found = compute_features(faces, wanted)
-        print(json.dumps({"pictures": len(wanted), "without a face": int((~found[wanted]).sum())}))
+        indices = find_paired_pictures(faces)
+        features, found = compute_features(faces, indices)
+        print(json.dumps({"pictures": len(indices), "without a face": int((~found[indices]).sum())}))
         if "folds" in args.part:
-            measure_folds(faces, wanted, args)
+            measure_folds(faces, indices, args)
         if "thresholds" in args.part:
             measure_thresholds(faces, features, found, args)
     if "time" in args.part:

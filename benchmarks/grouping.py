@@ -25,7 +25,7 @@ from hypersphere.recognition import Album, Constraints, grouping
 from hypersphere.recognition.grouping_calibration import calibrate_features
 
 _graphs: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-_neighbor_graph = grouping.neighbor_graph
+_neighbor_graph = grouping.build_neighbor_graph
 
 
 def get_cached_graph(features: torch.Tensor, neighbors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ def group_by_components(data: Set, calibration: LogisticCalibration, probability
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
-    first, second, cosines = grouping.neighbor_graph(data.features, grouping.DEFAULT_NEIGHBORS)
+    first, second, cosines = grouping.build_neighbor_graph(data.features, grouping.DEFAULT_NEIGHBORS)
     likely = calibration.probability(torch.tensor(cosines), 0.01).numpy() >= probability
     shape = (len(data.features), len(data.features))
     graph = coo_matrix((np.ones(likely.sum()), (first[likely], second[likely])), shape)
@@ -146,7 +146,7 @@ def group_by_leiden(data: Set, calibration: LogisticCalibration, resolution: flo
     import igraph
     import leidenalg
 
-    first, second, cosines = grouping.neighbor_graph(data.features, grouping.DEFAULT_NEIGHBORS)
+    first, second, cosines = grouping.build_neighbor_graph(data.features, grouping.DEFAULT_NEIGHBORS)
     weights = calibration.probability(torch.tensor(cosines), 1e-3).numpy()
     kept = weights > 0.01
     graph = igraph.Graph(len(data.features), list(zip(first[kept].tolist(), second[kept].tolist(), strict=True)))
@@ -219,7 +219,7 @@ def measure_kept_names(data: Set, calibration: LogisticCalibration, folder: Path
     Every group of the first half of the photographs is named; then the second half is added.
     """
     path = folder / "survival.album"
-    grouping.neighbor_graph = _neighbor_graph
+    grouping.build_neighbor_graph = _neighbor_graph
     path.unlink(missing_ok=True)
     half = data.photographs % 2 == 0
     with Album(path) as album:
@@ -252,7 +252,7 @@ def main() -> None:
     args = parser.parse_args()
     args.cache.mkdir(parents=True, exist_ok=True)
     log = args.cache / "grouping.jsonl"
-    grouping.neighbor_graph = cached_graph  # shared by all methods, so times include the clustering only
+    grouping.build_neighbor_graph = cached_graph  # shared by all methods, so times include the clustering only
     choose, report, seconds = load_lfw()
     rows: list[dict[str, object]] = []
     if args.only in (None, "lfw"):

@@ -1,4 +1,4 @@
-"""Migration of a gallery from one face model to another without pictures, on LFW: how much of its recognition is lost.
+"""Measure how much recognition is lost if a gallery migrates to another face model without pictures, on LFW.
 
 Two pictures of each of some people are embedded by both models. The map is learned from half of the people and measured on
 the other half, and the other way round:

@@ -1,4 +1,4 @@
-"""Does a head that learns from negatives reject strangers better? Handwritten digits, some of which nobody trained on.
+"""Measure whether heads that learn from negatives reject strangers better, on handwritten digits with unseen classes.
 
     OMP_NUM_THREADS=1 python benchmarks/negatives.py --record
 

@@ -1,4 +1,4 @@
-"""Does nGPT reach the loss of an equally tuned GPT in fewer steps, at a size that two cores can train?
+"""Compare the steps that nGPT and an equally tuned GPT need to reach the same loss, at a small size.
 
     OMP_NUM_THREADS=1 python benchmarks/ngpt.py tune      # learning rate of both, over one grid
     OMP_NUM_THREADS=1 python benchmarks/ngpt.py compare   # three seeds, three lengths of training
@@ -78,7 +78,7 @@ def measure(arm: str, variant: str, rate: float, steps: int, seed: int) -> Row:
 
 
 class Rows:
-    """The rows that exist, and those that are made now until the time is over."""
+    """The recorded rows; missing rows are made until the time is over."""
 
     def __init__(self, seconds: float):
         self.end = time.monotonic() + seconds
@@ -87,9 +87,9 @@ class Rows:
 
     def get(self, arm: str, variant: str, rate: float, steps: int, seed: int) -> Row:
         """Return the row of a run; make it if it does not exist."""
-        wanted = {"arm": arm, "variant": variant, "rate": rate, "steps": steps, "seed": seed}
+        run = {"arm": arm, "variant": variant, "rate": rate, "steps": steps, "seed": seed}
         for row in self.rows:
-            if all(row[key] == value for key, value in wanted.items()):
+            if all(row[key] == value for key, value in run.items()):
                 return row
         if time.monotonic() > self.end:
             raise SystemExit("the time is over; call again")
@@ -123,14 +123,14 @@ def tune(rows: Rows) -> dict[str, tuple[str, float]]:
 
 
 def format_interval(values: list[float]) -> str:
-    """The mean and its 95 % interval over seeds."""
+    """Format a mean with its 95 % interval over seeds."""
     mean = statistics.mean(values)
     half = T_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
     return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
 
 
 def count_steps_to(loss: float, curve: dict[int, float]) -> float | None:
-    """Steps after which a curve reaches a loss, linear in log(steps) between the measured ones; None outside of them."""
+    """Return the steps after which a curve reaches a loss, interpolated in log(steps); None outside the measured range."""
     points = sorted(curve.items())
     for (few, high), (many, low) in itertools.pairwise(points):
         if low <= loss <= high:
@@ -205,7 +205,7 @@ def write_table(rows: Rows) -> None:
 
 
 def main() -> None:
-    """Run what has no row yet."""
+    """Make the missing rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["tune", "compare", "table"])
     parser.add_argument("--seconds", type=float, default=540.0, help="start no run after this time (%(default)s)")

@@ -1,4 +1,4 @@
-"""The orthogonal maps that have an aim, each as a ratio to its floor; without peers, so that it takes seconds.
+"""Measure the orthogonal maps that have a goal, relative to their floors; without other libraries, so it takes seconds.
 
 python benchmarks/orthogonal_aims.py --threads 1 --record
 """
@@ -21,7 +21,7 @@ LAYER, LAYER_AIM = (1152, 128), 1.10
 
 
 class _EmptyFunction(torch.autograd.Function):
-    """What a hand-written gradient costs before it computes anything."""
+    """An empty function with a hand-written gradient: the overhead of autograd."""
 
     @staticmethod
     def forward(ctx, x):

@@ -1,4 +1,4 @@
-"""Memory of fine-tuning: POET beside AdamW on all weights, and quantized bases beside whole dequantization.
+"""Measure the memory of fine-tuning: POET and AdamW on all weights; quantized weights in pieces and dequantized as a whole.
 
 python benchmarks/orthogonal_memory.py --threads 1 --record
 """
@@ -66,7 +66,7 @@ def main() -> None:
     args = make_parser(__doc__).parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
-        # every tensor in pages of its own, returned when it is freed: else holes in the heap count as memory
+        # Give every tensor its own pages, so that holes in the heap do not count as memory.
         ctypes.CDLL(None).mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
         print({"train": train, "quantized": tune_quantized}[args.memory[0]](*args.memory[1:]))
         return

@@ -1,4 +1,4 @@
-"""Does `hypersphere pretrain` on unlabeled pictures help a `fit` on few labeled ones?
+"""Measure whether `hypersphere pretrain` on unlabeled pictures improves a `fit` on few labeled ones.
 
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/pretraining.py --seeds 3
 
@@ -33,7 +33,7 @@ ARMS: dict[str, dict[str, object] | None] = {
 
 
 def measure(arm: str, seed: int, steps: int) -> dict[str, object]:
-    """One fit, from scratch or from a pretrained network."""
+    """Run a fit, from scratch or from a pretrained network, and return its row."""
     images, labels = take_half(*read("characters"), 0)
     names = labels.unique()[torch.randperm(len(labels.unique()), generator=torch.Generator().manual_seed(seed))]
     labeled = torch.isin(labels, names[:20])
@@ -74,7 +74,7 @@ def measure(arm: str, seed: int, steps: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure what is missing, and print the means."""
+    """Make the missing rows, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=250)

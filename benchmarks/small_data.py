@@ -1,4 +1,4 @@
-"""Is `hypersphere fit` better than simple methods on small data that nobody tuned it for?
+"""Compare `hypersphere fit` with simple methods on small data that was not used for tuning.
 
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/small_data.py choose --seeds 1
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/small_data.py report --seeds 5

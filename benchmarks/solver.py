@@ -55,8 +55,8 @@ def main() -> None:
     done = {(row["problem"], row["points"]) for row in rows if row["threads"] == args.threads}
     for problem, table in (("tammes", TAMMES), ("thomson", THOMSON)):
         for n, best in table.items():
-            wanted = args.only in (None, problem) and (args.points is None or n in args.points)
-            if wanted and (problem, n) not in done:
+            selected = args.only in (None, problem) and (args.points is None or n in args.points)
+            if selected and (problem, n) not in done:
                 rows.append(
                     {"threads": args.threads, **_solve(problem, n, best, args.starts if problem == "tammes" else None)}
                 )

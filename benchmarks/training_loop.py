@@ -1,4 +1,4 @@
-"""How fast is a step of `fit` beside a loop written by hand, with the same network, head, optimizer and augmentation?
+"""Compare the time of a step of `fit` with a hand-written loop with the same network, head, optimizer and augmentation.
 
     OMP_NUM_THREADS=1 python benchmarks/training_loop.py --threads 1 --record
 
@@ -24,7 +24,7 @@ CLIP = 5.0
 
 
 def train_by_hand(data: InMemory, prepare: PicturePreprocessing, steps: int) -> None:
-    """A loop as one writes it with PyTorch alone, around the parts of the library."""
+    """Train with a plain PyTorch loop around the parts of the library."""
     torch.manual_seed(0)
     body = models.sphereface10(None, width=0.25, in_channels=3, input_size=32)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def train_by_hand(data: InMemory, prepare: PicturePreprocessing, steps: int) -> 
 
 
 def train_by_trainer(data: InMemory, prepare: PicturePreprocessing, steps: int) -> None:
-    """The same by the trainer, which `fit` uses."""
+    """Train with the trainer that `fit` uses."""
     torch.manual_seed(0)
     body = models.sphereface10(None, width=0.25, in_channels=3, input_size=32)
     task = Classification(
@@ -78,7 +78,7 @@ def train_by_trainer(data: InMemory, prepare: PicturePreprocessing, steps: int) 
 
 
 def measure(train: Callable[[InMemory, PicturePreprocessing, int], None], data: InMemory) -> float:
-    """CPU milliseconds of one step."""
+    """Return the CPU milliseconds of one step."""
     prepare = PicturePreprocessing(size=(32, 32), channels=3, mean=0.5, std=0.25)
     spent = []
     for steps in (SHORT, LONG):

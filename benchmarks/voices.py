@@ -148,7 +148,7 @@ def measure_steps(root: pathlib.Path) -> list[dict[str, Any]]:
 def write_table(rows: Sequence[dict[str, Any]]) -> None:
     """Write and print the report."""
     lines = ["# Voices", "", f"Made by `python benchmarks/voices.py table` from `{ROWS.name}`. One thread."]
-    lines += ["", "## Speakers that nobody trained on", ""]
+    lines += ["", "## Unseen speakers", ""]
     lines += [
         "36 speakers to train on (a fifth of them selects), 12 others measured, 12 utterances each. EER in percent; the "
         "difference has a paired 95 % interval over speakers. LDA uses the spectrograms of the arm; ge2e has its own.",

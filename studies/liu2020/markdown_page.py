@@ -206,11 +206,13 @@ def _format_choices(claim: Claim, rows: Sequence[Row], tuning: Sequence[Row]) ->
     current = {row["arm"]: row["choice"] for row in rows if row["choice"]}
     for arm in (arm for arm in arms if arm in current):
         # Trials of the same arm in another group count if their settings are equal; trials of earlier settings do not.
-        kin = [row for row in tuning if row["arm"].rpartition("/")[2] == arm.rpartition("/")[2]]
-        kin = [
-            row for row in kin if isinstance(row.get("choice"), dict) and row["choice"].keys() <= current[arm].keys()
+        candidates = [row for row in tuning if row["arm"].rpartition("/")[2] == arm.rpartition("/")[2]]
+        candidates = [
+            row
+            for row in candidates
+            if isinstance(row.get("choice"), dict) and row["choice"].keys() <= current[arm].keys()
         ]
-        trials = [row for row in kin if make_trial(claim, arms[arm], row["choice"]).matches(row)]
+        trials = [row for row in candidates if make_trial(claim, arms[arm], row["choice"]).matches(row)]
         tried = list(
             {format_choice(row["choice"]): row for row in trials}.values()
         )  # of repeated trials, the last counts

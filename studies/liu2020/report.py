@@ -80,9 +80,9 @@ def write_report(
 
 def _save_figure(figure: Any, path: pathlib.Path, colors: int = 128) -> None:
     """Save a figure with a limited palette: a third of the size, because pictures are kept in the repository."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=80, format="png")
-    image = require("PIL.Image").open(drawn).convert("RGB").quantize(colors)
+    stream = io.BytesIO()
+    figure.savefig(stream, dpi=80, format="png")
+    image = require("PIL.Image").open(stream).convert("RGB").quantize(colors)
     write_atomically(path, functools.partial(image.save, format="png", optimize=True))
 
 

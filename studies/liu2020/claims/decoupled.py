@@ -66,7 +66,9 @@ def make_arms(size: Size) -> dict[str, Arm]:
             arms["BN, ReLU/TanhConv"], {"backbone.operator.magnitude.weighted": form}
         )
     for name in ("convolution", "TanhConv"):  # C.6
-        arms[f"SGD/{name}"] = replace(arms[f"BN, ReLU/{name}"], optimizer=make_sgd(0.1 if size == "paper" else 0.05, 0.0))
+        arms[f"SGD/{name}"] = replace(
+            arms[f"BN, ReLU/{name}"], optimizer=make_sgd(0.1 if size == "paper" else 0.05, 0.0)
+        )
     for batch, times in BATCHES.items():
         longer = {} if size == "paper" else {"steps": times * base.steps, "evaluate_every": times * base.evaluate_every}
         for name, norm in (("BatchNorm", "batch"), ("SphereNorm", "sphere")):
