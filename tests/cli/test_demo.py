@@ -15,4 +15,4 @@ def test_a_wrong_number_of_epochs_is_an_error(tmp_path, capsys):
 
 def test_a_rate_is_written_with_its_interval():
     report = open_set_report(uniform(2, 8).repeat_interleave(10, 0), torch.arange(20) // 10)
-    assert demo._percent(report.rank(1)).startswith("100.0 % [")
+    assert demo._format_percent(report.rank(1)).startswith("100.0 % [")

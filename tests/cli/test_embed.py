@@ -56,7 +56,7 @@ def test_ones_own_network_needs_trust(files, capsys):
     ("embedder", "image", "output", "message"),
     [
         ("missing", "images", "f.npy", "there is no embedder"),
-        ("images/0.png", "images", "f.npy", "is not a readable safetensors file"),
+        ("images/0.png", "images", "f.npy", "is not a safetensors file, or is damaged"),
         ("embedder.safetensors", "missing.png", "f.npy", "there is no file"),
         ("embedder.safetensors", "embedder.safetensors", "f.npy", "embedder.safetensors"),
         ("embedder.safetensors", "images", "no/folder/f.npy", "there is no folder"),

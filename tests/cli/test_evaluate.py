@@ -67,7 +67,7 @@ def test_reranking_and_prefixes(files, capsys):
     assert "prefixes must be at most the dimension of the features" in err
     code, _, err = run(capsys, files / "one.safetensors", files / "pairs.txt", "--rerank")
     assert code == 1
-    assert "--rerank does not belong to a list of pairs" in err
+    assert "--rerank cannot be used with a list of pairs" in err
 
 
 def test_a_list_of_pairs(files, capsys):
@@ -81,12 +81,12 @@ def test_a_list_of_pairs(files, capsys):
     [
         (["nothing", "people"], "there is no embedder nothing"),
         (["one.safetensors", "absent"], "there is no file or folder"),
-        (["one.safetensors", "pairs.txt", "--fpir", "0.1"], "--fpir does not belong to a list of pairs"),
+        (["one.safetensors", "pairs.txt", "--fpir", "0.1"], "--fpir cannot be used with a list of pairs"),
         (["one.safetensors", "people", "--images", "people"], "images does not belong to a folder"),
-        (["one.safetensors", "people", "-o", "pairs.txt"], "is a file; a folder is needed"),
+        (["one.safetensors", "people", "-o", "pairs.txt"], "--output must be a folder, got the file"),
         (["one.safetensors", "people/person1"], "put the files of each identity into a sub-folder"),
         (["one.safetensors", "people", "--split", "test"], "split must be one of none"),
-        (["pairs.txt", "people"], "is not a readable safetensors file"),
+        (["pairs.txt", "people"], "is not a safetensors file, or is damaged"),
     ],
 )
 def test_a_bad_input_is_one_sentence(files, monkeypatch, capsys, words, message):

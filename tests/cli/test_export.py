@@ -57,8 +57,8 @@ def test_pushed_only_when_asked(files, tmp_path, monkeypatch, capsys):
     [
         (["--hub", "hub"], "--hub needs --license"),
         (["--onnx", "absent/m.onnx"], "there is no folder"),
-        (["--onnx", "m.onnx", "--push", "a/b"], "--push does not belong to --onnx"),
-        (["--hub", "hub", "--images", "people"], "--images does not belong to --hub"),
+        (["--onnx", "m.onnx", "--push", "a/b"], "--push needs --hub"),
+        (["--hub", "hub", "--images", "people"], "--images needs --onnx"),
         (["--hub", "hub", "--licence", "mit", "--report", "people/person0/person0_0001.png"], "report.json"),
         (["--hub", "hub", "--licence", "mit", "--report", "absent.json"], "absent.json"),
         (["--onnx", "m.onnx", "--images", "absent"], "there is no file or folder absent"),

@@ -177,7 +177,7 @@ def test_a_named_identity_and_what_is_stored(files, capsys):
 @pytest.mark.parametrize(
     ("action", "arguments", "model", "message"),
     [
-        ("identify", ["people"], "model", "threshold must be given, or the gallery calibrated"),
+        ("identify", ["people"], "model", "the gallery has no threshold for this: calibrate it"),
         ("identify", ["people", "--threshold", "0.5"], "other", "holds features of model"),
         (
             "identify",
@@ -296,7 +296,7 @@ def test_verify_needs_a_rate_of_pairs(files, capsys):
     run(files, capsys, "enrol", files / "people")
     run(files, capsys, "calibrate", many_strangers(files), "--fpir", "0.25")
     probe = str(files / "people" / "ada" / "0.png")
-    assert "calibrated with far=" in run(files, capsys, "verify", "ada", probe, code=1)
+    assert "calibrate it with far and pairs" in run(files, capsys, "verify", "ada", probe, code=1)
     run(files, capsys, "calibrate", files / "people", "--far", "0.0209")
     with Gallery(files / "people.db") as gallery:
         assert set(gallery.calibrations) == {"far", "fpir"}

@@ -26,4 +26,4 @@ def test_a_key_without_a_gallery_is_refused(command, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     Album(tmp_path / "party.album").close()
     assert main([*command, "--key-file", "people.key"]) == 1
-    assert "--key-file is the key of a gallery, and no gallery is given" in capsys.readouterr().err
+    assert "--key-file needs a gallery, and no gallery is given" in capsys.readouterr().err

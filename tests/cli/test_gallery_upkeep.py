@@ -94,7 +94,7 @@ def test_migrate_with_and_without_pictures(files):  # noqa: F811
         run(files, "identify", "other", "people/cem", "--threshold", "0.1", where="people-migrated.db").count("cem\t")
         == 4
     )
-    assert "replaces nothing" in run(files, "migrate", "other", code=1)
+    assert "overwrites nothing" in run(files, "migrate", "other", code=1)
     (files / "people").rename(files / "elsewhere")
     assert "too few to learn a map" in run(files, "migrate", "other", "-o", "b.db", code=1)
     assert not (files / "b.db").exists()

@@ -1,3 +1,4 @@
+import argparse
 import subprocess
 import sys
 
@@ -27,6 +28,31 @@ def test_a_wrong_command_line_is_exit_two(arguments, capsys):
         cli.main(arguments)
     assert stop.value.code == 2
     assert "usage: hypersphere" in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["galery", "list"])
+    error = capsys.readouterr().err
+    assert "there is no command galery; did you mean gallery? `hypersphere --help` lists the commands" in error
+
+
+def test_every_help_ends_with_an_example(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # so that no example is wrapped
+    parser, _ = cli.build_parser(cli.COMMANDS)
+    assert parser.format_help().splitlines()[-1].startswith("example: hypersphere ")
+
+    def list_parsers(parser):
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for inner in action.choices.values():
+                    yield inner
+                    yield from list_parsers(inner)
+
+    for inner in list_parsers(parser):
+        example = inner.format_help().splitlines()[-1]
+        assert example.startswith("example: ")
+        assert inner.prog.replace("enroll", "enrol") in example
 
 
 def test_every_command_has_its_module_and_help(capsys):

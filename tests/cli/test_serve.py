@@ -70,7 +70,7 @@ def test_an_encrypted_gallery_is_opened_with_its_key(files, served, monkeypatch,
     [
         (["absent", "people.db"], "there is no embedder absent"),
         (["model", "model"], "cannot be opened as a gallery"),
-        (["model", "people.db", "--port", "70000"], "--port must lie in 0 … 65535"),
+        (["model", "people.db", "--port", "70000"], "--port must be between 0 and 65535"),
         (["model", "people.db", "--limit", "speed=9"], "a limit must be name=value"),
         (["model", "people.db", "--keys", "absent"], "absent"),
         (["model", "people.db", "--host", "0.0.0.0"], "no bearer key is set"),

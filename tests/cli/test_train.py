@@ -89,7 +89,7 @@ def test_a_lost_process_is_told_by_those_left_with_the_line_that_goes_on(tmp_pat
     [
         (["nope"], "there is no recipe 'nope'; there are adversarial-cifar10, "),
         (["mhe-cifar1"], "did you mean mhe-cifar10?"),
-        ([], "NAME of a recipe is missing: give one of adversarial-cifar10, "),
+        ([], "NAME of a recipe is missing: give a name that `hypersphere recipes` lists"),
         (["mhe-cifar10", "steps"], "settings are changed by KEY=VALUE, got 'steps'"),
         (["--resume", "x", "--fresh"], "--resume continues a run with the same settings"),
         (["--resume", "x"], "x holds no run: there is no config.json in it"),

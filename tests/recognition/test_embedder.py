@@ -18,7 +18,7 @@ from hypersphere.data import PicturePreprocessing, Preprocessing
 from hypersphere.models import cnn3
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recognition import Embedder
-from hypersphere.recognition.embedder import FORMAT, _NoDraws, _seal, empty_network, read_file
+from hypersphere.recognition.embedder import FORMAT, _NoDraws, _seal, build_network, read_file
 
 from .small_networks import COLUMNS, ROWS, Tiny, small_cnn, small_embedder
 
@@ -66,7 +66,7 @@ def test_an_operator_comes_back_as_itself(tmp_path):
 def test_a_call_that_builds_another_network_writes_no_file(tmp_path):
     network, made = small_cnn(operator=tanh(0.3))
     wrong = made.replace(operator=tanh(0.5))  # the same names and shapes
-    with pytest.raises(ValueError, match="gives other features: its constructor call does not say all"):
+    with pytest.raises(ValueError, match="computes other features: its constructor call must be incomplete"):
         Embedder(network, SIZE, wrong).save(tmp_path / "e")
     with pytest.raises(ValueError, match="tensors differ from those of cnn3"):
         Embedder(network, SIZE, made.replace(operator=None)).save(tmp_path / "e")
@@ -74,7 +74,7 @@ def test_a_call_that_builds_another_network_writes_no_file(tmp_path):
 
 
 def test_what_the_tensors_do_not_tell_is_compared(tmp_path):
-    with pytest.raises(ValueError, match="gives other features"):
+    with pytest.raises(ValueError, match="computes other features"):
         Embedder(Tiny(noise=0.5), SIZE, call(Tiny)).save(tmp_path / "e")
     Embedder(Tiny(noise=0.5), SIZE, call(Tiny, noise=0.5)).save(tmp_path / "e")
     assert Embedder.load(tmp_path / "e", trust=True).network.noise == 0.5
@@ -191,7 +191,7 @@ def test_a_pickle_is_refused_and_never_run(tmp_path):
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Bomb()))
     torch.save({"a": torch.ones(2)}, tmp_path / "other.pt")
     for name in ("model.pt", "other.pt"):
-        with pytest.raises(ValueError, match="is not a readable safetensors file"):
+        with pytest.raises(ValueError, match="is not a safetensors file, or is damaged"):
             Embedder.load(tmp_path / name, trust=True)
     assert not (tmp_path / "exploded").exists()
 
@@ -202,8 +202,8 @@ CNN = {"call": "cnn3", "num_classes": None, "widths": [4, 4, 4]}
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "does not say how its network is built"),
-        ({"network": "cnn3"}, "does not say how its network is built"),
+        ({}, "does not contain the constructor call of its network"),
+        ({"network": "cnn3"}, "does not contain the constructor call of its network"),
         ({"network": {"widths": [1]}}, "network must be"),
         ({"network": {**CNN, "wrong": 1}}, "there is no key network.wrong: cnn3 has"),
         ({"network": {**CNN, "widths": "wide"}}, "network.widths must be"),
@@ -239,10 +239,10 @@ def test_a_changed_file_is_refused(tmp_path):
         Embedder.load(tmp_path / "changed")
     infinite = {**tensors, next(iter(tensors)): next(iter(tensors.values())) * torch.inf}
     write(tmp_path / "infinite", header["content"], infinite)
-    with pytest.raises(ValueError, match="holds weights that are not finite"):
+    with pytest.raises(ValueError, match="must be finite, got NaN or infinity"):
         Embedder.load(tmp_path / "infinite")
     safetensors.torch.save_file(tensors, tmp_path / "other", {"format": "pt"})
-    with pytest.raises(ValueError, match=f"is not a file of format {FORMAT}, got format format"):
+    with pytest.raises(ValueError, match=f"must be a file of format {FORMAT}, got format format"):
         Embedder.load(tmp_path / "other")
     with pytest.raises(ValueError, match="there is no file"):
         Embedder.load(tmp_path / "missing")
@@ -277,10 +277,10 @@ def test_from_call_compares_names_and_shapes():
         Embedder.from_call(call(cnn3, num_classes=None), network.state_dict(), SIZE)
 
 
-def test_an_empty_network_takes_the_tensors():
+def test_an_build_network_takes_the_tensors():
     network, made = small_cnn()
     state = network.state_dict()
-    again = empty_network(made, state).eval()
+    again = build_network(made, state).eval()
     x = torch.randn(2, 1, ROWS, COLUMNS)
     assert torch.equal(again(x), network(x))
 
@@ -299,16 +299,16 @@ class Buffered(nn.Module):
 
 def test_what_the_state_does_not_hold_is_built():
     network = Buffered()
-    again = empty_network(call(Buffered), network.state_dict())
+    again = build_network(call(Buffered), network.state_dict())
     assert torch.equal(again(torch.ones(1, 2)), network(torch.ones(1, 2)))
 
 
 def test_other_names_or_shapes_are_refused_before_anything_is_allocated():
     network, _ = small_cnn()
     with pytest.raises(ValueError, match=r"\d+ tensors differ from those of cnn3, the first is .* instead of"):
-        empty_network(call(cnn3, num_classes=None, widths=(10**9, 4, 4)), network.state_dict())
+        build_network(call(cnn3, num_classes=None, widths=(10**9, 4, 4)), network.state_dict())
     with pytest.raises(ValueError, match=r"cnn3 cannot be built"):
-        empty_network(call(cnn3, num_classes=None, widths=(10**18, 10**18, 4)), network.state_dict())
+        build_network(call(cnn3, num_classes=None, widths=(10**18, 10**18, 4)), network.state_dict())
 
 
 def test_a_network_without_memory_draws_nothing_and_others_do():
@@ -319,12 +319,12 @@ def test_a_network_without_memory_draws_nothing_and_others_do():
     assert 0.8 < real.std() < 1.2
 
 
-def test_an_empty_network_does_not_import_the_compiler():
+def test_an_build_network_does_not_import_the_compiler():
     code = (
         "import sys, torch; from hypersphere import models; from hypersphere.config.calls import Call\n"
-        "from hypersphere.recognition.embedder import empty_network\n"
+        "from hypersphere.recognition.embedder import build_network\n"
         "made = Call(models.cnn3, {'num_classes': None, 'width': 0.125})\n"
-        "empty_network(made, made.build().state_dict()); print('torch._dynamo' in sys.modules)"
+        "build_network(made, made.build().state_dict()); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

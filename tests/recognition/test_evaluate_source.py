@@ -85,7 +85,7 @@ def test_queries_galleries_and_categories_of_a_table(folder, features, tmp_path)
     )
     assert found.report.numbers() == pytest.approx(wanted.numbers(), nan_ok=True)
     assert (found.facts["queries"], found.facts["gallery"]) == (16, 16)
-    assert "categories, at the thresholds that all share" in str(found)
+    assert "categories, at common thresholds" in str(found)
 
 
 def test_another_embedder_is_compared_on_the_same_pairs(folder, features):

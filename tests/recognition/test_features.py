@@ -103,7 +103,7 @@ def test_refuses(embedder, folder, tmp_path):
     with pytest.raises(ValueError, match="at least one image"):
         embed(embedder, [])
     safetensors.torch.save_file({"features": torch.ones(1, 1)}, tmp_path / "x")
-    with pytest.raises(ValueError, match=f"is not a file of format {FORMAT}, got format none"):
+    with pytest.raises(ValueError, match=f"must be a file of format {FORMAT}, got format none"):
         load_features(tmp_path / "x")
     safetensors.torch.save_file({"features": torch.ones(1, 1)}, tmp_path / "x", {FORMAT: '{"content": {}}'})
     with pytest.raises(ValueError, match="is damaged: its checksum does not fit its content"):

@@ -8,7 +8,7 @@ import torch
 from hypersphere.evaluation import clustering
 from hypersphere.evaluation.score_calibration import LogisticCalibration
 from hypersphere.recognition import Constraints, group_features, membership
-from hypersphere.recognition.grouping import EVIDENCE_GROWTH, neighbor_graph
+from hypersphere.recognition.grouping import EVIDENCE_GROWTH, build_neighbor_graph
 
 CALIBRATION = LogisticCalibration(slope=30.0, offset=-15.0)
 
@@ -100,7 +100,7 @@ def test_order_does_not_matter():
 
 def test_the_graph_has_each_edge_once():
     features, _ = people(6, 4)
-    first, second, cosines = neighbor_graph(features, 5)
+    first, second, cosines = build_neighbor_graph(features, 5)
     assert (first < second).all()
     assert len(set(zip(first.tolist(), second.tolist(), strict=True))) == len(first)
     unit = torch.nn.functional.normalize(features.double())

@@ -69,9 +69,9 @@ def test_a_folder_is_pushed_when_asked(tmp_path, monkeypatch):
     assert push_hub_folder(tmp_path, "me/mine") == "https://hub/me/mine"
     assert Api.calls[0] == ("create", "me/mine", {"private": True, "exist_ok": True})
     assert "README.md" in Api.calls[1][1]["allow_patterns"]
-    with pytest.raises(ValueError, match=r"could not be pushed to me/refused: no right to write$"):
+    with pytest.raises(ValueError, match=r"could not be uploaded to me/refused: no right to write$"):
         push_hub_folder(tmp_path, "me/refused")
-    with pytest.raises(ValueError, match="a hub id has the form owner/name"):
+    with pytest.raises(ValueError, match="name must have the form owner/name"):
         push_hub_folder(tmp_path, "mine")
 
 
@@ -79,10 +79,10 @@ def test_refuses(tmp_path):
     with pytest.raises(ValueError, match="licence must be"):
         write_hub_folder(small_embedder(), tmp_path, licence=" ")
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="is a file; a folder is needed"):
+    with pytest.raises(ValueError, match="folder must be a folder, got the file"):
         write_hub_folder(small_embedder(), tmp_path / "file", licence="mit")
     with pytest.raises(ValueError, match="content of a report"):
         write_hub_folder(small_embedder(), tmp_path, licence="mit", report={"figures": [1]})
     alone = Embedder(small_embedder().network, small_embedder().preprocessing)
-    with pytest.raises(ValueError, match="made from a network alone"):
+    with pytest.raises(ValueError, match="cannot be saved without the constructor call"):
         write_hub_folder(alone, tmp_path, licence="mit")

@@ -145,7 +145,7 @@ def test_a_lossless_map_loses_nothing():
 
 def test_nothing_is_replaced_and_a_failure_leaves_nothing(old, models, tmp_path, monkeypatch):
     (tmp_path / "there").write_text("x")
-    with pytest.raises(ValueError, match="a migration replaces nothing"):
+    with pytest.raises(ValueError, match="a migration overwrites nothing"):
         migrate(old, models[1], tmp_path / "there")
     monkeypatch.setattr("hypersphere.recognition.migration.learn_map", None)
     monkeypatch.setattr(Gallery, "check", lambda self: ["broken"])

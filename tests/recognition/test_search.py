@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.recognition import search
-from hypersphere.recognition._search import DenseRows, Int8Rows, exact_search, inner_products, largest
+from hypersphere.recognition._search import DenseRows, Int8Rows, compute_inner_products, exact_search, largest
 
 search_module = sys.modules["hypersphere.recognition._search"]  # the package's attribute of this name is the function
 
@@ -173,8 +173,8 @@ def test_processes_agree_on_few_probes_and_on_errors(pool):
 def test_inner_products_of_few_and_many_probes_with_rows_that_lie_apart(probes):
     records = torch.randn(300, 20)
     rows, found = records[:, 4:], torch.randn(probes, 16)
-    assert torch.allclose(inner_products(found, rows), found @ rows.T, atol=1e-5)
-    assert inner_products(found, rows).is_contiguous()
+    assert torch.allclose(compute_inner_products(found, rows), found @ rows.T, atol=1e-5)
+    assert compute_inner_products(found, rows).is_contiguous()
 
 
 @pytest.mark.parametrize("width", [64, 1000, 64 * 40, 64 * 40 + 7])

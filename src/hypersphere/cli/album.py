@@ -20,29 +20,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("album", type=Path, metavar="ALBUM", help="album file written by `hypersphere group`")
         return sub
 
-    export = action("export", "write a folder per person, a table or a gallery", "--folder people/ --named-only")
-    export.add_argument("--folder", type=Path, help="folder to create, with one sub-folder per group")
+    export = action(
+        "export", "write the groups as folders, as a table or into a gallery", "--folder people/ --named-only"
+    )
+    export.add_argument("--folder", type=Path, help="write this folder, with one sub-folder per group")
     export.add_argument("--copy", action="store_true", help="copy photographs into --folder instead of linking them")
     export.add_argument("--named-only", action="store_true", help="do not write groups without a name to --folder")
-    export.add_argument("--table", type=Path, help="CSV file with the columns path, box, group, name")
-    export.add_argument("--gallery", help="gallery to enroll the named people in")
+    export.add_argument(
+        "--table", type=Path, metavar="FILE", help="write this CSV file with the columns path, box, group and name"
+    )
+    export.add_argument("--gallery", help="enroll the named people in this gallery")
     add_key_option(export)
     listing = action("list", "list the groups, the most doubtful first")
     listing.add_argument("--json", action="store_true", help="print JSON, one object per line")
     show = action("show", "list the samples of a group, the least certain first", "3")
-    show.add_argument("group", type=int, help="number of the group")
+    show.add_argument("group", type=int, metavar="GROUP", help="number of the group")
     show.add_argument("--json", action="store_true", help="print JSON, one object per line")
-    name = action("name", "name a group; the name of another group merges the two groups", "3 Ada")
-    name.add_argument("group", type=int, help="number of the group")
-    name.add_argument("name", help="name of the person; an empty text removes the name")
+    name = action("name", "name a group; if another group has the name, merge the two", "3 Ada")
+    name.add_argument("group", type=int, metavar="GROUP", help="number of the group")
+    name.add_argument("name", metavar="NAME", help="name of the person; '' removes the name")
     action("merge", "merge groups that show the same person", "3 7").add_argument(
-        "groups", type=int, nargs="+", help="numbers of the groups"
+        "groups", type=int, nargs="+", metavar="GROUP", help="numbers of the groups"
     )
-    action("split", "move samples of a group to a new group", "12 15").add_argument(
-        "samples", type=int, nargs="+", help="numbers of the samples"
+    action("split", "move samples of one group to a new group", "12 15").add_argument(
+        "samples", type=int, nargs="+", metavar="SAMPLE", help="numbers of the samples, as `show` prints them"
     )
     action("reject", "remove samples from their group, because they show another person", "12").add_argument(
-        "samples", type=int, nargs="+", help="numbers of the samples"
+        "samples", type=int, nargs="+", metavar="SAMPLE", help="numbers of the samples, as `show` prints them"
     )
     action("undo", "undo the last change")
     action("history", "list all changes")

@@ -9,7 +9,7 @@ SHELLS = ("bash", "zsh")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name of the shell."""
-    parser.add_argument("shell", choices=SHELLS, help="your shell")
+    parser.add_argument("shell", choices=SHELLS, help="shell to print the script for")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from ..data.catalog import CATALOG
 from ..data.errors import DataError
 from ..data.fetch import get
 from ..data.roots import VARIABLE, data_roots, locate
+from .embedder_options import add_embedder_options, load_embedder
 from .source_options import SOURCE_HELP, add_source_options, print_skipped, read_source_options
 from .terminal import add_action
 
@@ -26,12 +27,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         actions, "list", "list public datasets, their folders, and how to get missing ones", "hypersphere data list"
     )
     getting = add_action(actions, "get", "fetch public datasets by name", "hypersphere data get lfw")
-    getting.add_argument("names", nargs="+", metavar="NAME", help=", ".join(CATALOG))
+    getting.add_argument("names", nargs="+", metavar="NAME", help=f"one or more of {', '.join(CATALOG)}")
     getting.add_argument("--force", action="store_true", help="fetch a dataset again even if it is present")
     for action in (listing, getting):
         action.add_argument(
             "--root",
-            help=f"data folder, or several separated by {os.pathsep} (default: variable {VARIABLE}, else a cache folder)",
+            metavar="FOLDER",
+            help=f"data folder, or several separated by {os.pathsep} (default: the variable {VARIABLE}, or else a cache folder)",
         )
     checking = add_action(
         actions,
@@ -39,10 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "find unreadable, duplicate and suspicious pictures before training",
         "hypersphere data check people/ --embedder sface -o review/",
     )
-    checking.add_argument("source", help=SOURCE_HELP)
+    checking.add_argument("source", metavar="SOURCE", help=SOURCE_HELP)
     checking.add_argument("--json", action="store_true", help="print every finding as JSON")
     checking.add_argument(
-        "--embedder", help="also find wrong labels and duplicates with the features of this embedder, such as sface"
+        "--embedder",
+        help="also find wrong labels and similar pictures with the features of this embedder, such as sface",
     )
     checking.add_argument(
         "-o",
@@ -51,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="with --embedder: folder for review.html, cleaned.csv (path, label) and findings.json",
     )
-    checking.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_embedder_options(checking)
     add_source_options(checking, "skip-errors")
 
 
@@ -86,13 +89,13 @@ def _check_labels(args: argparse.Namespace) -> "LabelReport":
     from ..data.sources import open_source
     from ..data.sources.source import list_missing
     from ..files import write_json
-    from ..recognition import embed, load
+    from ..recognition import embed
     from ..recognition.grouping_calibration import MEASURED
     from ..recognition.label_check import check_labels, write_cleaned_table
     from ..report.label_review import write_label_review
 
     options = {"identities": 1, "skip_missing": True, **read_source_options(args)}
-    source, embedder = open_source(args.source, **options), load(args.embedder, trust=args.trust)
+    source, embedder = open_source(args.source, **options), load_embedder(args, args.embedder)
     features = embed(embedder, source, on_error="skip")
     print_skipped({**list_missing(source), **features.skipped})
     calibration = MEASURED.get(str(embedder.card.get("name")))

@@ -18,18 +18,36 @@ from ..files import replace_nonfinite, write_atomically
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the checkpoint, the kernel and the outputs."""
-    parser.add_argument("checkpoint", help="state_dict in a .safetensors or .pt file, or a folder of shards")
-    parser.add_argument("--against", metavar="OTHER", help="earlier checkpoint to compare with")
-    parser.add_argument("--s", type=float, default=2, help="power of the kernel (default: 2)")
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="state dict: a .safetensors or .pt file, or a folder of shards"
+    )
+    parser.add_argument(
+        "--against", metavar="CHECKPOINT", help="earlier checkpoint of the same network to compare with"
+    )
+    parser.add_argument(
+        "--s",
+        type=float,
+        default=2,
+        metavar="POWER",
+        help="power s of the kernel 1 / distance^s (default: %(default)s)",
+    )
     parser.add_argument(
         "--half-space",
         action="store_true",
-        help="measure the half-space energy, which includes the negative of every neuron",
+        help="include the negative of every neuron (half-space energy)",
     )
-    parser.add_argument("--pairs", type=int, default=3, help="number of nearest pairs to list per layer (default: 3)")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=3,
+        metavar="N",
+        help="list the N nearest pairs of neurons of each layer (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--plot", metavar="FILE", help="also plot the energies of all layers and of random layers (needs matplotlib)"
+        "--plot",
+        metavar="FILE",
+        help="also write a figure of the energies of all layers, beside those of random layers (needs matplotlib)",
     )
     parser.add_argument("--page", metavar="FILE", help="also write an HTML page")
 

@@ -7,29 +7,37 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_text
-from .license_option import add_license_option
-from .source_options import MODEL_HELP, add_source_options, read_source_options
+from .embedder_options import EMBEDDER_HELP, add_embedder_options, load_embedder
+from .source_options import SOURCE_HELP, add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the embedder, the source and the options."""
     from ..evaluation import scoring
 
-    parser.add_argument("embedder", help=MODEL_HELP)
-    parser.add_argument("source", help="folder with one sub-folder per identity, table, tar shards, .npz, or pairs.txt")
+    parser.add_argument("embedder", metavar="EMBEDDER", help=EMBEDDER_HELP)
+    parser.add_argument("source", metavar="SOURCE", help=f"{SOURCE_HELP}; or a list of pairs (.txt)")
     output = parser.add_argument_group("output")
-    output.add_argument("-o", "--output", type=Path, metavar="OUT", help="folder for report.json and report.html")
+    output.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="folder for report.json and report.html")
     output.add_argument("--json", action="store_true", help="print the report as JSON")
-    output.add_argument("--against", metavar="OTHER", help="another embedder to compare with on the same pairs")
+    output.add_argument("--against", metavar="EMBEDDER", help="another embedder to compare with on the same pictures")
     output.add_argument(
         "--no-baselines", action="store_true", help="do not compare with simple methods and pretrained models"
     )
     scoring_group = parser.add_argument_group("scores and thresholds")
     scoring_group.add_argument(
-        "--far", type=float, nargs="+", help="false accept rates of verification to report thresholds for"
+        "--far",
+        type=float,
+        nargs="+",
+        metavar="RATE",
+        help="false accept rates to report thresholds for, such as 0.001",
     )
     scoring_group.add_argument(
-        "--fpir", type=float, nargs="+", help="false positive identification rates to report thresholds for"
+        "--fpir",
+        type=float,
+        nargs="+",
+        metavar="RATE",
+        help="false positive identification rates to report thresholds for, such as 0.01",
     )
     scoring_group.add_argument(
         "--score",
@@ -38,10 +46,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="score function (default: %(default)s)",
     )
     scoring_group.add_argument(
-        "--cohort", metavar="SOURCE", help="pictures of strangers to normalize the scores with (AS-norm)"
+        "--cohort", metavar="SOURCE", help="pictures of other people; scores are normalized with them (AS-norm)"
     )
     scoring_group.add_argument(
-        "--top", type=int, default=300, help="number of nearest strangers of the cohort to use (default: %(default)s)"
+        "--top",
+        type=int,
+        default=300,
+        metavar="N",
+        help="with --cohort: use the N most similar pictures of the cohort (default: %(default)s)",
     )
     scoring_group.add_argument(
         "--per-template",
@@ -54,16 +66,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--pool",
         choices=("mean", "max", "quality"),
         default="mean",
-        help="how to combine the pictures of a template (default: %(default)s)",
+        help="with --per-template: how to combine the pictures (default: %(default)s)",
     )
     scoring_group.add_argument(
         "--quality",
         action="store_true",
-        help="also report the false rejects after discarding the pictures of lowest quality: by feature length and, for "
-        "faces, by detector score, size, sharpness, pose and illumination; with --output, write quality.svg",
+        help="also report the false rejects that remain when the pictures of lowest quality are discarded; with --output, "
+        "also write quality.svg",
     )
     scoring_group.add_argument(
-        "--rerank", action="store_true", help="also measure retrieval after re-ranking by k-reciprocal neighbors"
+        "--rerank", action="store_true", help="also measure retrieval with k-reciprocal re-ranking"
     )
     scoring_group.add_argument(
         "--prefix",
@@ -71,24 +83,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="DIM",
-        help="also measure the first DIM dimensions of the features alone",
+        help="also measure the first DIM dimensions of the features",
     )
     scoring_group.add_argument(
-        "--by", metavar="COLUMN", help="for tables: also report error rates per value of this column, such as age"
+        "--by",
+        metavar="COLUMN",
+        help="for tables: also report the error rates for each value of this column, such as age",
     )
     execution = parser.add_argument_group("execution")
-    execution.add_argument("--device", help="device for the network, such as cuda (default: cpu)")
-    execution.add_argument("--batch", type=int, default=64, help="batch size (default: %(default)s)")
-    execution.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
-    execution.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    execution.add_argument("--device", metavar="NAME", help="device for the network, such as cuda (default: cpu)")
+    execution.add_argument("--batch", type=int, default=64, metavar="N", help="batch size (default: %(default)s)")
+    execution.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     add_source_options(parser)
-    add_license_option(parser)
+    add_embedder_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the report, and write it to the folder of ``--output``."""
     if args.output is not None and args.output.exists() and not args.output.is_dir():
-        raise ValueError(f"--output {args.output} is a file; a folder is needed")
+        raise ValueError(f"--output must be a folder, got the file {args.output}")
     found = run_evaluation(args)
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
@@ -108,21 +121,18 @@ def run_evaluation(args: argparse.Namespace) -> Any:
     """Return the evaluation that the options request."""
     from ..data import open_source
     from ..evaluation import scoring
-    from ..recognition import evaluate, evaluate_pairs, load
+    from ..recognition import evaluate, evaluate_pairs
 
-    embedder = load(args.embedder, trust=args.trust, device=args.device, accept_licence=args.accept_licence)
-    other = (
-        None
-        if args.against is None
-        else load(args.against, trust=args.trust, device=args.device, accept_licence=args.accept_licence)
-    )
+    embedder = load_embedder(args, args.embedder, args.device)
+    other = None if args.against is None else load_embedder(args, args.against, args.device)
     common: dict[str, Any] = {
         "against": other,
         "cohort": args.cohort,
         "top": args.top,
         "score": list_scores(scoring)[args.score](),
+        "seed": args.seed,
+        "batch": args.batch,
     }
-    common |= {"seed": args.seed, "batch": args.batch}
     if args.far:
         common["fars"] = tuple(args.far)
     if Path(args.source).suffix == ".txt":
@@ -136,9 +146,9 @@ def run_evaluation(args: argparse.Namespace) -> Any:
             **{f"--{name}": getattr(args, name) for name in ("split", "depth", "labels", "images")},
         }
         unused["--per-template"] = args.per_template != 1
-        given = [name for name, value in unused.items() if value]
-        if given:
-            raise ValueError(f"{given[0]} does not belong to a list of pairs")
+        unusable = [name for name, value in unused.items() if value]
+        if unusable:
+            raise ValueError(f"{unusable[0]} cannot be used with a list of pairs; it needs labeled pictures")
         return evaluate_pairs(embedder, args.source, args.root, **common)
     if args.fpir:
         common["fpirs"] = tuple(args.fpir)
@@ -173,11 +183,11 @@ def write_html(found: Any, path: Path) -> list[str]:
         from .. import report
         from ..evaluation.evidence import Evidence, choose_samples, thumbnails
 
-        shown = choose_samples(found.labels)
-        names = [found.names[i] for i in shown.tolist()]
-        pictures = thumbnails(found.pixels(shown))
+        indices = choose_samples(found.labels)
+        names = [found.names[i] for i in indices.tolist()]
+        pictures = thumbnails(found.pixels(indices))
         evidence = Evidence(
-            found.features[shown], found.labels[shown], found.classes, len(found.labels), pictures, names
+            found.features[indices], found.labels[indices], found.classes, len(found.labels), pictures, names
         )
         title = f"Evaluation on {Path(str(found.facts.get('source', found.facts.get('pairs')))).name}"
         command = shlex.join(["hypersphere", *sys.argv[1:]])

@@ -5,51 +5,54 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .license_option import add_license_option
-from .source_options import MODEL_HELP
+from .embedder_options import EMBEDDER_HELP, add_embedder_options, load_embedder
 
 MAX_COMPARED_IMAGES = 32  # for the comparison of an exported graph with torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the embedder and the format to write."""
-    parser.add_argument("embedder", help=MODEL_HELP)
+    parser.add_argument("embedder", metavar="EMBEDDER", help=EMBEDDER_HELP)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument(
-        "--onnx", type=Path, metavar="FILE", help="write an ONNX graph and compare its features with torch"
+        "--onnx", type=Path, metavar="FILE", help="write an ONNX graph, and compare its features with those of PyTorch"
     )
-    kind.add_argument("--hub", type=Path, metavar="FOLDER", help="write config.json, model.safetensors and README.md")
+    kind.add_argument(
+        "--hub",
+        type=Path,
+        metavar="FOLDER",
+        help="write a folder for the hub: config.json, model.safetensors and README.md",
+    )
     parser.add_argument(
-        "--images", metavar="SOURCE", help="with --onnx: pictures to compare on (default: scikit-learn's digits)"
+        "--images", metavar="SOURCE", help="with --onnx: pictures for the comparison (default: scikit-learn's digits)"
     )
     parser.add_argument(
         "--report",
         type=Path,
         metavar="FILE",
-        help="with --hub: report.json of `hypersphere evaluate` for the model card (default: report.json of the run)",
+        help="with --hub: report.json of `hypersphere evaluate`, for the model card (default: report.json of the run)",
     )
     parser.add_argument(
         "--license", "--licence", dest="licence", metavar="NAME", help="with --hub: license of the weights, such as mit"
     )
-    parser.add_argument("--title", help="with --hub: title of the model card")
-    parser.add_argument("--push", metavar="ID", help="with --hub: upload the folder to the hub as owner/name")
+    parser.add_argument("--title", metavar="TEXT", help="with --hub: title of the model card")
     parser.add_argument(
-        "--public", action="store_true", help="with --push: make the repository public (private by default)"
+        "--push", metavar="OWNER/NAME", help="with --hub: also upload the folder to the hub under this name"
     )
-    parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    add_license_option(parser)
+    parser.add_argument(
+        "--public", action="store_true", help="with --push: make the repository public (default: private)"
+    )
+    add_embedder_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the requested format and print the result of its check."""
-    from ..recognition import load
-
     other_format = {"--images": args.images} if args.hub else {"--report": args.report, "--licence": args.licence}
     other_format |= {} if args.hub else {"--title": args.title, "--push": args.push}
-    given = [name for name, value in other_format.items() if value is not None]
-    if given:
-        raise ValueError(f"{given[0]} does not belong to {'--hub' if args.hub else '--onnx'}")
-    embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
+    unusable = [name for name, value in other_format.items() if value is not None]
+    if unusable:
+        raise ValueError(f"{unusable[0]} needs {'--onnx' if args.hub else '--hub'}")
+    embedder = load_embedder(args, args.embedder)
     (to_hub if args.hub else to_onnx)(args, embedder)
     return 0
 

@@ -10,16 +10,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._extras import require
-from .license_option import add_license_option
+from .embedder_options import add_license_option
 from .settings_file import add_settings_option, read_overrides
-from .source_options import add_source_options, read_source_options
+from .source_options import SOURCE_HELP, add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the source, the output folder and the settings."""
-    parser.add_argument("source", nargs="?", help="folder with one sub-folder per identity, table, tar shards or .npz")
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=SOURCE_HELP)
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="settings to change, such as size=48 head=ArcFace; --keys lists them",
     )
     parser.add_argument(
         "-o", "--output", metavar="RUN", help="output folder (default: the name of the source inside runs/)"
@@ -33,8 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_license_option(parser)
     add_settings_option(parser)
-    parser.add_argument("--budget", metavar="TIME", help="training time, such as 10m; determines the number of steps")
-    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start over")
+    parser.add_argument(
+        "--budget", metavar="TIME", help="training time, such as 10m, from which the number of steps is chosen"
+    )
+    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start again")
     parser.add_argument("--json", action="store_true", help="print only the report, as JSON")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
@@ -43,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train to the end. Return 130 after an interruption; the same command resumes the run."""
     from ..evaluation import format_baselines, summarize_baselines
-    from ..evaluation.figures import interval_note
+    from ..evaluation.figures import describe_intervals
     from ..training import FitSettings, fit
     from ..training.fitting.settings import Overrides
     from .train import is_main_process, list_keys
@@ -84,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if done.baselines:
         console.print(summarize_baselines(done.baselines))
     console.print(str(done.report))
-    console.print(interval_note(done.report.figures()))
+    console.print(describe_intervals(done.report.figures()))
     for line in format_baselines(done.baselines):
         console.print(line)
     console.print(f"embedder, report, pictures and choices: {done.folder}")

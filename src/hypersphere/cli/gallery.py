@@ -15,15 +15,15 @@ from ..data.faces import CHOICES
 from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
 from ..data.sources.source import OnError, list_missing
-from ..recognition import Embedder, Features, Gallery, Identification, Match, embed, load
+from ..recognition import Embedder, Features, Gallery, Identification, Match, embed
 from ..recognition._audit import judge_new_template
 from ..recognition.features import score_all_pairs
-from ..recognition.gallery import check_templates, source_name
+from ..recognition.gallery import check_templates, encode_source_path
 from ..recognition.stores import is_server, normalize_name
 from . import gallery_upkeep
+from .embedder_options import EMBEDDER_HELP, add_embedder_options, load_embedder
 from .gallery_options import GALLERY_HELP, add_key_option
-from .license_option import add_license_option
-from .source_options import IMAGES_HELP, MODEL_HELP, print_skipped
+from .source_options import IMAGES_HELP, print_skipped
 from .terminal import add_action
 
 PICTURES_PER_TRANSACTION = 1024  # pictures embedded before they are enrolled or identified
@@ -44,75 +44,86 @@ def configure(parser: argparse.ArgumentParser) -> None:
         aliases: Sequence[str] = (),
     ) -> argparse.ArgumentParser:
         sub = add_action(actions, name, text, f"hypersphere gallery {example}", aliases)
-        sub.add_argument("gallery", help=GALLERY_HELP)
+        sub.add_argument("gallery", metavar="GALLERY", help=GALLERY_HELP)
         add_key_option(sub)
         if json:
             sub.add_argument("--json", action="store_true", help="print JSON, one object per line")
         if images:
-            sub.add_argument("model", metavar="EMBEDDER", help=MODEL_HELP)
+            sub.add_argument("model", metavar="EMBEDDER", help=EMBEDDER_HELP)
         if claim:
-            sub.add_argument("identity", help="name of the person that the pictures are claimed to show")
+            sub.add_argument("identity", metavar="NAME", help="name of the claimed person")
         if images:
-            sub.add_argument("images", nargs="+", help=IMAGES_HELP)
+            sub.add_argument("images", nargs="+", metavar="PICTURES", help=IMAGES_HELP)
             sub.add_argument(
                 "--skip-errors",
                 action="store_true",
-                help="skip unreadable pictures and photographs without a face, and list them on stderr",
+                help="skip unreadable pictures and pictures without a face, and list them on stderr",
             )
             sub.add_argument(
                 "--choose",
                 choices=CHOICES,
-                help="for face embedders: faces to use in each photograph (default: all to identify, otherwise the largest)",
+                help="faces to use if a photograph shows several; refuse makes such a photograph an error (default: "
+                f"{'all' if name == 'identify' else 'the setting of the embedder, usually largest'})",
             )
-            add_license_option(sub)
-            sub.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+            add_embedder_options(sub)
         return sub
 
     enrol = action(
         "enrol",
-        "enroll people; creates the gallery if it does not exist",
+        "enroll people, and create the gallery if it does not exist",
         "enrol known.db sface people/",
         images=True,
         aliases=["enroll"],
     )
-    enrol.add_argument("--identity", help="name of the person on all pictures (default: one person per folder)")
+    enrol.add_argument(
+        "--identity", metavar="NAME", help="name of the person on all pictures (default: the name of each folder)"
+    )
     enrol.add_argument(
         "--quality",
         choices=("warn", "refuse", "off"),
         default="warn",
-        help="what to do with faces that are small, blurred, turned away, dark or bright (default: %(default)s)",
+        help="treatment of faces that are small, blurred, turned away, dark or bright (default: %(default)s)",
     )
     identify = action(
         "identify",
-        "print one line per face: the name of the person, or unknown",
+        "print the name of the person on each picture or face, or unknown",
         "identify known.db sface party.jpg",
         images=True,
         json=True,
     )
-    identify.add_argument("-k", type=int, default=1, help="number of candidates to print (default: %(default)s)")
     identify.add_argument(
-        "--approximate", action="store_true", help="use the approximate index of a gallery on a server"
+        "-k", type=int, default=1, metavar="N", help="print the N best candidates (default: %(default)s)"
+    )
+    identify.add_argument(
+        "--approximate",
+        action="store_true",
+        help="search with the approximate index of a gallery on a server, see `gallery index`",
     )
     identify.add_argument(
         "--rerank",
         action="store_true",
-        help="order candidates by the neighbors that they share with the probe (k-reciprocal re-ranking)",
+        help="order the candidates by the neighbors that they share with the picture (k-reciprocal re-ranking)",
     )
-    identify.add_argument("--threshold", type=float, help="lowest cosine to accept (default: the calibrated threshold)")
+    identify.add_argument(
+        "--threshold", type=float, metavar="COSINE", help="lowest cosine to accept (default: the calibrated threshold)"
+    )
     verify = action(
         "verify",
-        "print whether each picture shows this person",
+        "print whether each picture shows one claimed person",
         'verify known.db sface "Ada Lovelace" visitor.jpg',
         images=True,
         claim=True,
         json=True,
     )
     verify.add_argument(
-        "--threshold", type=float, help="lowest cosine to accept (default: the threshold calibrated with --far)"
+        "--threshold",
+        type=float,
+        metavar="COSINE",
+        help="lowest cosine to accept (default: the threshold of `gallery calibrate --far`)",
     )
     calibrate = action(
         "calibrate",
-        "choose the threshold with pictures of people who are not in the training set of the embedder",
+        "choose and store a threshold, with pictures of people who are not in the training set of the embedder",
         "calibrate known.db sface strangers/ --fpir 0.05",
         images=True,
         json=True,
@@ -121,28 +132,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rates.add_argument(
         "--far",
         type=float,
-        help="for verify: share of pairs of different people to accept; needs one folder per person (default: 1e-3)",
+        metavar="RATE",
+        help="for `verify`: the acceptable share of accepted pairs of different people, measured on PICTURES with one "
+        "folder per person (default: 0.001)",
     )
     rates.add_argument(
         "--fpir",
         type=float,
-        help="for identify: share of strangers to mistake for an enrolled person; needs one folder per stranger, none "
-        "of them enrolled: 59 strangers for 0.05, 299 for 0.01",
+        metavar="RATE",
+        help="for `identify`: the acceptable share of strangers mistaken for an enrolled person, measured on PICTURES with "
+        "one folder per stranger; 0.05 needs 59 strangers, 0.01 needs 299",
     )
-    action("list", "list people and the number of their templates", "list known.db", json=True)
-    action("check", "verify all checksums", "check known.db", json=True)
-    remove = action("remove", "remove a person", 'remove known.db "Ada Lovelace"')
-    remove.add_argument("identity", help="name of the person")
-    backup = action("backup", "copy the gallery to a new file; safe while it is in use", "backup known.db copy.db")
-    backup.add_argument("target", type=Path, help="file to create")
+    action("list", "list the enrolled people and the number of their templates", "list known.db", json=True)
+    action("check", "check the files of the gallery for damage", "check known.db", json=True)
+    remove = action("remove", "remove a person; see also `forget`", 'remove known.db "Ada Lovelace"')
+    remove.add_argument("identity", metavar="NAME", help="name of the person")
+    backup = action("backup", "copy the gallery to a new file, also while it is in use", "backup known.db copy.db")
+    backup.add_argument("target", type=Path, metavar="FILE", help="file to create")
     index = action(
         "index",
-        "build an approximate index (HNSW) on a server and measure its recall",
+        "build an approximate index (HNSW) of a gallery on a server, and measure its recall",
         "index postgresql://me@localhost/faces#staff",
     )
-    index.add_argument("-k", type=int, default=10, help="neighbors to measure the recall of (default: %(default)s)")
     index.add_argument(
-        "--probes", type=int, default=100, help="templates to measure the recall with (default: %(default)s)"
+        "-k",
+        type=int,
+        default=10,
+        metavar="N",
+        help="measure the recall of the N nearest templates (default: %(default)s)",
+    )
+    index.add_argument(
+        "--probes",
+        type=int,
+        default=100,
+        metavar="N",
+        help="measure the recall with N templates (default: %(default)s)",
     )
     gallery_upkeep.configure(actions)
 
@@ -156,12 +180,12 @@ def run(args: argparse.Namespace) -> int:
             return gallery_upkeep.ACTIONS[args.action](args)
         actions = {"identify": _identify, "verify": _verify, "calibrate": _calibrate}
         if args.action in ("enrol", "enroll"):
-            _enrol(args, _load(args))
+            _enrol(args, load_embedder(args, args.model))
             return 0
         if args.action in actions:
             if not is_server(args.gallery) and not Path(args.gallery).exists():  # fail before loading the model
                 raise ValueError(f"there is no gallery at {args.gallery}")
-            model = _load(args)
+            model = load_embedder(args, args.model)
             with Gallery(args.gallery, model, create=False, key=args.key_file) as gallery:
                 actions[args.action](args, gallery, model)
             return 0
@@ -185,7 +209,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
                 warning = judge_new_template(gallery, name, row)
                 if warning is not None:
                     print(f"{file}: {warning}", file=sys.stderr)
-            gallery.enrol(names, found.features, [source_name(file) for file in found.files])
+            gallery.enrol(names, found.features, [encode_source_path(file) for file in found.files])
             for name in dict.fromkeys(names):  # on disk now
                 print(f"enrolled {name} with {_count_templates(names.count(name))}", flush=True)
     finally:
@@ -320,10 +344,6 @@ def _index(args: argparse.Namespace, gallery: Gallery) -> int:
         f"the index finds {found.recall:.1%} of the {found.k} nearest templates, measured with {found.probes} of them"
     )
     return 0
-
-
-def _load(args: argparse.Namespace) -> Embedder:
-    return load(args.model, trust=args.trust, accept_licence=args.accept_licence)
 
 
 def _choose_one_face(args: argparse.Namespace) -> str | None:

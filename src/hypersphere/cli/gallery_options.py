@@ -12,11 +12,11 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-file",
         metavar="FILE",
-        help=f"file with the key of an encrypted gallery; encrypts a new gallery (default: the key in {KEY_VARIABLE})",
+        help=f"file with the key that encrypts the gallery (default: the key in the variable {KEY_VARIABLE})",
     )
 
 
 def check_key_option(args: argparse.Namespace) -> None:
     """Raise a ``ValueError`` if ``--key-file`` is given to a command that opens no gallery."""
     if args.key_file is not None and not args.gallery:
-        raise ValueError("--key-file is the key of a gallery, and no gallery is given")
+        raise ValueError("--key-file needs a gallery, and no gallery is given")

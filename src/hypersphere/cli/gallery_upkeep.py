@@ -1,4 +1,4 @@
-"""Upkeep of galleries: correct, audit, migrate, encrypt, erase and describe them (``hypersphere gallery ACTION``)."""
+"""Actions of ``hypersphere gallery`` that maintain a gallery: correct, audit, migrate, encrypt, erase and describe."""
 
 import argparse
 import json
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.sources import open_source
-from ..recognition import Embedder, Gallery, audit, embed, load, migrate, rekey
-from ..recognition.gallery import source_name
+from ..recognition import Gallery, audit, embed, migrate, rekey
+from ..recognition.gallery import encode_source_path
 from ..recognition.stores.protection import write_key
+from .embedder_options import EMBEDDER_HELP, add_embedder_options, load_embedder
 from .gallery_options import GALLERY_HELP, add_key_option
-from .license_option import add_license_option
-from .source_options import IMAGES_HELP, MODEL_HELP
+from .source_options import IMAGES_HELP
 from .terminal import add_action
 
 
@@ -25,7 +25,7 @@ def configure(actions: Any) -> None:
     ) -> argparse.ArgumentParser:
         sub = add_action(actions, name, text, f"hypersphere gallery {name} {example}")
         if gallery:
-            sub.add_argument("gallery", help=GALLERY_HELP)
+            sub.add_argument("gallery", metavar="GALLERY", help=GALLERY_HELP)
             add_key_option(sub)
         if as_json:
             sub.add_argument("--json", action="store_true", help="print JSON")
@@ -33,85 +33,96 @@ def configure(actions: Any) -> None:
 
     reject = action(
         "reject",
-        "store pictures that do not show a person, so that similar pictures match this person less",
+        "store pictures mistaken for a person, which lowers the score of similar pictures",
         'known.db sface "Ada Lovelace" mistaken.jpg',
     )
-    reject.add_argument("model", metavar="EMBEDDER", help=MODEL_HELP)
-    reject.add_argument("identity", help="the person that the pictures do not show")
-    reject.add_argument("images", nargs="+", help=IMAGES_HELP)
-    reject.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    add_license_option(reject)
+    reject.add_argument("model", metavar="EMBEDDER", help=EMBEDDER_HELP)
+    reject.add_argument("identity", metavar="NAME", help="name of the person that the pictures do not show")
+    reject.add_argument("images", nargs="+", metavar="PICTURES", help=IMAGES_HELP)
+    add_embedder_options(reject)
     forget = action(
         "forget",
-        "erase a person from all files of the gallery, and list the backups that contain the person",
+        "erase a person from all files of the gallery, and list the backups that still contain the person",
         'known.db "Ada Lovelace"',
     )
-    forget.add_argument("identity", help="name of the person")
-    forget.add_argument("--backups", action="store_true", help="erase the person from the listed backups too")
+    forget.add_argument("identity", metavar="NAME", help="name of the person")
+    forget.add_argument("--backups", action="store_true", help="also erase the person from the backups")
     audit_action = action(
         "audit",
-        "list suspicious templates: outliers, near-duplicates of other people, poor pictures",
+        "list suspicious templates: unlike the person's other templates, like another person, or from poor pictures",
         "known.db --embedder sface --page audit.html",
     )
-    audit_action.add_argument("--embedder", help=f"embedder to measure the quality of the faces with: {MODEL_HELP}")
+    audit_action.add_argument(
+        "--embedder", help=f"also measure the quality of the faces with this embedder: {EMBEDDER_HELP}"
+    )
     audit_action.add_argument(
         "--threshold",
         type=float,
-        help="lowest cosine between templates of one person (default: the calibrated threshold)",
+        metavar="COSINE",
+        help="lowest cosine expected between templates of one person (default: the calibrated threshold)",
     )
-    audit_action.add_argument("--page", metavar="FILE.html", type=Path, help="write a page that shows the pictures")
-    audit_action.add_argument("--no-pictures", action="store_true", help="do not read the pictures of the templates")
-    audit_action.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    add_license_option(audit_action)
+    audit_action.add_argument(
+        "--page", metavar="FILE.html", type=Path, help="also write an HTML page with the pictures"
+    )
+    audit_action.add_argument(
+        "--no-pictures",
+        action="store_true",
+        help="do not read the pictures, so that missing and poor ones are not reported",
+    )
+    add_embedder_options(audit_action)
     migrate_action = action(
         "migrate",
-        "write a new gallery for another model; the old one remains",
+        "write a new gallery with the features of another embedder; the old gallery remains",
         "known.db run/embedder.safetensors -o new.db",
     )
-    migrate_action.add_argument("model", metavar="NEW_MODEL", help=MODEL_HELP)
-    migrate_action.add_argument("-o", "--output", type=Path, help="the new gallery (default: GALLERY-migrated.db)")
+    migrate_action.add_argument("model", metavar="NEW_EMBEDDER", help=EMBEDDER_HELP)
     migrate_action.add_argument(
-        "--pictures", nargs="+", metavar="SOURCE", help="where the enrolled pictures are now, if they were moved"
+        "-o", "--output", type=Path, metavar="FILE", help="the new gallery (default: GALLERY-migrated.db)"
+    )
+    migrate_action.add_argument(
+        "--pictures", nargs="+", metavar="SOURCE", help="folders of the enrolled pictures, if they were moved"
     )
     migrate_action.add_argument(
         "--common",
         nargs="+",
         metavar="SOURCE",
-        help="pictures of any people, to learn a map from the old to the new features",
+        help="pictures of any people, one folder per person; needed if enrolled pictures are missing, to learn a map from the "
+        "old to the new features",
     )
     migrate_action.add_argument(
-        "--old-model", metavar="EMBEDDER", help="embedder of the old gallery; required with --common"
+        "--old-model", metavar="EMBEDDER", help="with --common: the embedder of the old gallery"
     )
-    migrate_action.add_argument("--trust", action="store_true", help="allow the embedders to import your own code")
-    add_license_option(migrate_action)
+    add_embedder_options(migrate_action)
     rekey_action = action(
         "rekey",
-        "write a copy of a gallery with another key, encrypted for the first time, or without encryption",
+        "write a copy of a gallery that is encrypted with a new key, or not encrypted",
         "known.db encrypted.db --new-key-file new.key",
         as_json=False,
     )
-    rekey_action.add_argument("target", type=Path, help="the new gallery")
+    rekey_action.add_argument("target", type=Path, metavar="FILE", help="gallery to create")
     rekey_action.add_argument(
-        "--new-key-file", metavar="FILE", help="file with the new key (default: write the copy without encryption)"
+        "--new-key-file",
+        metavar="FILE",
+        help="file with the new key, see `gallery key` (default: the copy is not encrypted)",
     )
-    key_action = action("key", "create a key file for encrypted galleries", "new.key", gallery=False, as_json=False)
-    key_action.add_argument("target", type=Path, help="file to create, readable by you alone")
-    action("info", "describe a gallery: people, templates, model, thresholds, encryption, size, backups", "known.db")
+    key_action = action("key", "create a key file, to encrypt galleries with", "new.key", gallery=False, as_json=False)
+    key_action.add_argument("target", type=Path, metavar="FILE", help="file to create; only you can read it")
+    action(
+        "info",
+        "print the numbers of people and templates, the model, the thresholds, the encryption, the size and the backups",
+        "known.db",
+    )
 
 
 def _open(args: argparse.Namespace, model: Any = None) -> Gallery:
     return Gallery(args.gallery, model, create=False, key=args.key_file)
 
 
-def _load(args: argparse.Namespace, name: str) -> Embedder:
-    return load(name, trust=args.trust, accept_licence=args.accept_licence)
-
-
 def _reject(args: argparse.Namespace) -> int:
-    model = _load(args, args.model)
+    model = load_embedder(args, args.model)
     with _open(args, model) as gallery:
         found = embed(model, open_source(args.images, identities=1, loose="keep"))
-        result = gallery.reject(args.identity, found.features, [source_name(file) for file in found.files])
+        result = gallery.reject(args.identity, found.features, [encode_source_path(file) for file in found.files])
     if args.json:
         values = {**result._asdict(), "files": found.files}
         values.update({key: [one._asdict() for one in values[key]] for key in ("before", "after")})
@@ -144,7 +155,7 @@ def _forget(args: argparse.Namespace) -> int:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    model = None if args.embedder is None else _load(args, args.embedder)
+    model = None if args.embedder is None else load_embedder(args, args.embedder)
     with _open(args, model) as gallery:
         findings = audit(gallery, threshold=args.threshold, quality=not args.no_pictures)
         count = sum(gallery.list().values())
@@ -163,8 +174,8 @@ def _audit(args: argparse.Namespace) -> int:
 
 def _migrate(args: argparse.Namespace) -> int:
     target = args.output or Path(args.gallery).with_name(f"{Path(args.gallery).stem}-migrated.db")
-    model = _load(args, args.model)
-    old_model = None if args.old_model is None else _load(args, args.old_model)
+    model = load_embedder(args, args.model)
+    old_model = None if args.old_model is None else load_embedder(args, args.old_model)
     with _open(args) as old:
         found = migrate(
             old,

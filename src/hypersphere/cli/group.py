@@ -9,49 +9,50 @@ from pathlib import Path
 import torch
 
 from ..evaluation.score_calibration import LogisticCalibration
-from ..recognition import Gallery, load
+from ..recognition import Embedder, Gallery
 from ..recognition.album import Album
 from ..recognition.grouping import DEFAULT_PRIOR
 from ..recognition.grouping_calibration import find_calibration, measure_calibration
+from .embedder_options import EMBEDDER_HELP, add_embedder_options, load_embedder
 from .gallery_options import add_key_option, check_key_option
-from .license_option import add_license_option
 
 CLEAR_COSINE = 0.9  # a useful prior joins two samples with this cosine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the photographs, the album and the embedder."""
-    parser.add_argument("photos", nargs="+", metavar="PHOTOS", help="photographs: folders, files, tables or tar shards")
+    parser.add_argument("photos", nargs="+", metavar="PHOTOS", help="photographs: files, folders, tables or tar shards")
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         required=True,
         metavar="ALBUM",
-        help="album file; an existing album keeps its names and gets the new photographs",
+        help="album file; new photographs are added to an existing album, which keeps its names",
     )
     parser.add_argument(
         "--embedder",
         default="sface",
-        help="embedder file, run folder or name from `hypersphere models` (default: %(default)s)",
+        help=f"{EMBEDDER_HELP} (default: %(default)s)",
     )
-    parser.add_argument("--gallery", help="name groups after people enrolled in this gallery")
+    parser.add_argument("--gallery", help="name groups after the people enrolled in this gallery")
     add_key_option(parser)
     parser.add_argument(
         "--calibration",
         metavar="LABELED",
-        help="labeled pictures of other identities to calibrate the embedder with; required for your own embedders",
+        help="pictures of other people, one folder per person, to calibrate the embedder with; required for an embedder of "
+        "your own",
     )
     parser.add_argument(
         "--prior",
         type=float,
         default=DEFAULT_PRIOR,
-        help="prior probability that two samples show the same identity; a lower value gives purer groups "
+        metavar="PROBABILITY",
+        help="prior probability that two faces show the same person; a lower value gives smaller, purer groups "
         "(default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    add_license_option(parser)
+    add_embedder_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0 < args.prior < 1:
         raise ValueError(f"--prior must be between 0 and 1, got {args.prior}")
     check_key_option(args)
-    embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
+    embedder = load_embedder(args, args.embedder)
     calibration = _choose_calibration(args, embedder)
     with Album(args.output) as album:
         if args.gallery:
@@ -109,10 +110,8 @@ def _explain_no_groups(calibration: LogisticCalibration, prior: float) -> str:
     )
 
 
-def _choose_calibration(args: argparse.Namespace, embedder: "object") -> LogisticCalibration:
-    if args.calibration:
-        return measure_calibration(embedder, args.calibration)  # type: ignore[arg-type]
-    return find_calibration(embedder)  # type: ignore[arg-type]
+def _choose_calibration(args: argparse.Namespace, embedder: Embedder) -> LogisticCalibration:
+    return measure_calibration(embedder, args.calibration) if args.calibration else find_calibration(embedder)
 
 
 def _shorten(path: str, reason: str) -> str:

@@ -23,18 +23,20 @@ STATE_DICT_ENDINGS = (".pth", ".pt")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the model, the output file and the preprocessing."""
-    parser.add_argument("model", type=Path, help="ONNX file, or state dict of insightface (.pth, .pt)")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="embedder file to write (.safetensors)")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="ONNX file, or state dict of insightface (.pth, .pt)")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="embedder file to write (.safetensors)"
+    )
     parser.add_argument(
         "--faces",
         action="store_true",
-        help="find and align faces in photographs before embedding; always on for insightface",
+        help="detect and align faces before embedding; always on for insightface",
     )
     parser.add_argument(
         "--normalize",
         choices=NORMALIZATIONS,
-        help="pixel values that the network expects: raw 0 … 255, unit 0 … 1, faces (x-127.5)/128, symmetric -1 … 1, imagenet "
-        "(default: raw; symmetric for insightface)",
+        help="pixel values that the network expects: raw = 0 to 255, unit = 0 to 1, faces = (x - 127.5) / 128, symmetric = "
+        "-1 to 1, imagenet = mean and standard deviation of ImageNet (default: raw; symmetric for insightface)",
     )
     parser.add_argument(
         "--size",

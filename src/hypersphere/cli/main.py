@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import os
 import sys
@@ -31,23 +32,25 @@ FIRST_STEPS, RECOGNIZE, TRAIN, RESEARCH = "First steps", "Recognize", "Train on 
 COMMANDS = {
     "demo": Command(
         FIRST_STEPS,
-        "recognize letters of alphabets that were not in the training set, in one minute",
+        "train a small embedder and recognize letters of new alphabets, in one minute",
         "hypersphere demo -o runs/demo",
     ),
-    "models": Command(FIRST_STEPS, "list pretrained models with their license and source", "hypersphere models sface"),
+    "models": Command(
+        FIRST_STEPS, "list pretrained embedders with their license and source", "hypersphere models sface"
+    ),
     "completion": Command(
         FIRST_STEPS,
-        "print a script for your shell that completes commands and options",
+        "print a script that lets your shell complete commands and options",
         'eval "$(hypersphere completion bash)"',
     ),
     "gallery": Command(
         RECOGNIZE,
-        "enroll, identify and verify people, in a file or on a PostgreSQL server",
+        "enroll, identify and verify people; a gallery is a file or on a PostgreSQL server",
         "hypersphere gallery identify known.db sface party.jpg",
     ),
     "group": Command(
         RECOGNIZE,
-        "group photographs by person without labels; names and corrections are kept",
+        "group unlabeled photographs by person into an album",
         "hypersphere group photos/ -o family.album",
     ),
     "album": Command(
@@ -81,7 +84,7 @@ COMMANDS = {
     ),
     "report": Command(
         TRAIN,
-        "write an HTML page about one run, or several side by side",
+        "write an HTML page about one training run, or several side by side",
         "hypersphere report runs/a runs/b -o both.html",
     ),
     "export": Command(
@@ -91,16 +94,18 @@ COMMANDS = {
     ),
     "import": Command(
         TRAIN,
-        "convert a network of another framework (ONNX, insightface) to an embedder",
+        "convert a network from an ONNX file or from insightface to an embedder",
         "hypersphere import network.onnx -o embedder.safetensors --faces --normalize faces",
         "import_model",
     ),
     "recipes": Command(
-        RESEARCH, "list the experiments of Liu (2020) that `train` can run", "hypersphere recipes mhe-cifar10"
+        RESEARCH,
+        "list the experiments of the dissertation Liu (2020), which `train` runs",
+        "hypersphere recipes mhe-cifar10",
     ),
     "train": Command(
         RESEARCH,
-        "run an experiment of Liu (2020) with your own settings, or resume a run",
+        "run an experiment of Liu (2020), with your own settings if you like, or resume a run",
         "hypersphere train mhe-cifar10 --size smoke energy.s=1",
     ),
     "energy": Command(
@@ -124,7 +129,8 @@ class GroupedParser(argparse.ArgumentParser):
         for group in (FIRST_STEPS, RECOGNIZE, TRAIN, RESEARCH):
             listed = [(name, command) for name, command in COMMANDS.items() if command.group == group]
             lines += [f"{group}:", *(f"  {name:<{width}}{command.summary}" for name, command in listed), ""]
-        lines.append(f"`{self.prog} COMMAND --help` explains one command, `{self.prog} --version` prints the version.")
+        lines += [f"`{self.prog} COMMAND --help` explains one command, `{self.prog} --version` prints the version.", ""]
+        lines.append(f"example: {COMMANDS['demo'].example}")
         return "\n".join(lines) + "\n"
 
 
@@ -142,7 +148,9 @@ def build_parser(names: Collection[str]) -> tuple[argparse.ArgumentParser, dict[
     (['models'], 'models')
     """
     parser = GroupedParser(
-        prog="hypersphere", description="Recognition by angles: train, measure and serve embedders on the hypersphere."
+        prog="hypersphere",
+        description="Recognize people, products or characters by the angle between feature vectors.\n"
+        "An embedder is a network that computes the feature vector of a picture or recording.",
     )
     parser.add_argument("--version", action="version", version=f"hypersphere {__version__}")
     subparsers = parser.add_subparsers(
@@ -165,10 +173,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     A wrong command line exits with 2. With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    parser, modules = build_parser({next((a for a in arguments if not a.startswith("-")), "")})
+    name = next((a for a in arguments if not a.startswith("-")), "")
+    parser, modules = build_parser({name})
+    if name and name not in COMMANDS:
+        parser.error(f"there is no command {name}; {_suggest_command(name)}`hypersphere --help` lists the commands")
     args, extra = parser.parse_known_args(arguments)
     if extra and (not hasattr(args, "overrides") or any(word.startswith("-") for word in extra)):
-        parser.error(f"unrecognized arguments: {' '.join(extra)}{_hint_settings(arguments, extra, args)}")
+        hint = _hint_settings(arguments, extra, args) or f"; `hypersphere {name} --help` lists the options"
+        parser.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
     if extra:  # KEY=VALUE after an option: argparse does not append it to `overrides`
         args.overrides = [*args.overrides, *extra]
     try:
@@ -193,6 +205,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lost_process or os.environ.get("RANK", "0") == "0":  # all ranks fail for one reason: print it once
             print(f"hypersphere {args.command}: {escape_controls(_describe(error))}", file=sys.stderr)
         return 1
+
+
+def _suggest_command(name: str) -> str:
+    """Return ``"did you mean …? "`` with the most similar command, or an empty string if none is similar.
+
+    >>> _suggest_command("galery")
+    'did you mean gallery? '
+    """
+    similar = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"did you mean {similar[0]}? " if similar else ""
 
 
 def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argparse.Namespace) -> str:

@@ -4,16 +4,16 @@ import argparse
 import json
 
 from ..models.catalog import CATALOG, ModelEntry, fetch_model, find_entry
-from .license_option import add_license_option
+from .embedder_options import add_license_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name of one model, and the options to fetch it."""
-    parser.add_argument("name", nargs="?", help="name of a model; shows its details")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show the details of this model")
     parser.add_argument(
         "--fetch",
         action="store_true",
-        help="download the weights now; without a name, the weights of all models with a permissive license",
+        help="download the weights of NAME, or of all models with a permissive license",
     )
     add_license_option(parser)
     parser.add_argument("--json", action="store_true", help="print the catalog as JSON")
@@ -61,7 +61,7 @@ def _print_table(entries: list[ModelEntry]) -> None:
         here, dim = "yes" if entry.is_here else "no", str(entry.feature_dim or "-")
         time = "-" if entry.cpu_ms is None else f"{entry.cpu_ms:g}"
         license_ = f"{entry.licence}, {entry.tier}"
-        sizes = (dim, f"{entry.size / 1e6:.1f}", license_, entry.quality or "-", time, entry.sources[0].place, here)
+        sizes = (dim, f"{entry.size / 1e6:.1f}", license_, entry.quality or "-", time, entry.sources[0].title, here)
         rows.append((entry.name, entry.task, entry.input.partition(";")[0], *sizes))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:

@@ -11,19 +11,22 @@ from .source_options import add_source_options, read_source_options
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the source, the output and the settings."""
     parser.add_argument(
-        "source", nargs="?", help="pictures: a folder, a table, tar shards or an .npz; labels are not used"
+        "source",
+        nargs="?",
+        metavar="SOURCE",
+        help="pictures: a folder, a table, tar shards or an .npz array; labels are not used",
     )
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. teacher=0.99 (see --keys)"
+        "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, such as teacher=0.99; --keys lists them"
     )
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE_OR_RUN",
-        help="output folder, or a .safetensors file to copy the embedder to",
+        help="output folder, or a .safetensors file for the embedder (default: runs/SOURCE-pretrained)",
     )
     add_settings_option(parser)
-    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start over")
+    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start again")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
 

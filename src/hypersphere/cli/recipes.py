@@ -8,11 +8,11 @@ from .._extras import require
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name and the size."""
+    parser.add_argument("recipe", nargs="?", metavar="NAME", help="show the origin and all settings of this recipe")
     parser.add_argument(
-        "recipe", nargs="?", metavar="NAME", help="show the origin and every setting of one recipe, as JSON"
-    )
-    parser.add_argument(
-        "--size", choices=("smoke", "laptop", "paper"), help="size of the experiment to show (default: laptop)"
+        "--size",
+        choices=("smoke", "laptop", "paper"),
+        help="size of the experiment; adds network, batch size and steps to the list (default: laptop)",
     )
 
 

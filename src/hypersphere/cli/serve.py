@@ -4,16 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..recognition import Gallery, load
+from ..recognition import Gallery
 from ..recognition.stores import describe_location, is_server
+from .embedder_options import EMBEDDER_HELP, add_embedder_options, load_embedder
 from .gallery_options import GALLERY_HELP, add_key_option, check_key_option
-from .license_option import add_license_option
-from .source_options import MODEL_HELP
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the model, the gallery, the address and the limits."""
-    parser.add_argument("model", nargs="?", metavar="EMBEDDER", help=MODEL_HELP)
+    parser.add_argument("model", nargs="?", metavar="EMBEDDER", help=EMBEDDER_HELP)
     parser.add_argument(
         "gallery",
         nargs="?",
@@ -25,32 +24,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--album",
         type=Path,
         metavar="ALBUM",
-        help="instead of a gallery, serve this album of `hypersphere group` for review",
+        help="serve this album of `hypersphere group` for review, instead of EMBEDDER and GALLERY",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on; any address but loopback requires keys (default: 127.0.0.1)",
+        metavar="ADDRESS",
+        help="address to listen on; addresses that other machines can reach need keys (default: %(default)s)",
     )
     parser.add_argument(
-        "--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (default: %(default)s)"
+        "--port",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="port to listen on; 0 chooses a free one (default: %(default)s)",
     )
     parser.add_argument(
         "--keys",
         type=Path,
         metavar="FILE",
-        help="file with one bearer key per line (default: the keys in HYPERSPHERE_KEYS)",
+        help="file with the bearer keys of clients, one per line (default: the keys in the variable HYPERSPHERE_KEYS)",
     )
     parser.add_argument(
         "--limit",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change a limit (repeatable): body_bytes, images, faces, pixels, recording_samples, decoding_seconds, "
+        help="change a limit; can be repeated: body_bytes, images, faces, pixels, recording_samples, decoding_seconds, "
         "sending_seconds, answer_seconds, per_minute, burst, at_once, connections, per_address",
     )
-    parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    add_license_option(parser)
+    add_embedder_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from ..recognition.service.server import log_to_stderr
 
     if not 0 <= args.port < 65536:
-        raise ValueError(f"--port must lie in 0 … 65535, got {args.port}")
+        raise ValueError(f"--port must be between 0 and 65535, got {args.port}")
     if (args.album is None) != (args.gallery is not None) or (args.album is not None and args.model is not None):
         raise ValueError("serve needs an EMBEDDER and a GALLERY, or --album ALBUM alone")
     check_key_option(args)
@@ -74,9 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if is_server(args.gallery) or Path(args.gallery).exists():
         Gallery(args.gallery, create=False, key=args.key_file).close()  # fail before loading the model
-    recognizer = Recognizer(
-        load(args.model, trust=args.trust, accept_licence=args.accept_licence), args.gallery, limits, key=args.key_file
-    )
+    recognizer = Recognizer(load_embedder(args, args.model), args.gallery, limits, key=args.key_file)
     try:
         state = recognizer.gallery.state()
         if state != "ready":
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 _NOTES = {
-    "empty": "nobody is enrolled in {gallery} yet; /v1/search answers 409 until then",
-    "not_calibrated": "{gallery} has no threshold yet; /v1/search answers 409 until `hypersphere gallery calibrate`",
-    "other_model": "{gallery} holds features of another model; /v1/persons and /v1/search answer 409",
+    "empty": "nobody is enrolled in {gallery} yet; /v1/search is an error 409 until somebody is enrolled",
+    "not_calibrated": "{gallery} has no threshold yet; /v1/search is an error 409 until `hypersphere gallery calibrate` sets one",
+    "other_model": "{gallery} holds features of another model; /v1/persons and /v1/search are an error 409",
 }

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 OPTIONS = ("split", "depth", "root", "images", "labels")
-MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
-IMAGES_HELP = "picture files, or sources of pictures: folders, tables, tar shards, .npz arrays"
-SOURCE_HELP = "a folder with one sub-folder per identity, a table, tar shards or an .npz"
+IMAGES_HELP = "pictures or recordings: files, folders, tables, tar shards or .npz arrays"
+SOURCE_HELP = "labeled pictures: a folder with one sub-folder per identity, a table, tar shards or an .npz array"
 
 
 def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
@@ -25,10 +24,11 @@ def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
     """
     group = parser.add_argument_group("source options")
     options: dict[str, dict[str, Any]] = {
-        "split": {"help": "use only this split of the source"},
+        "split": {"metavar": "NAME", "help": "use only this split of the source, such as test"},
         "depth": {
             "type": int,
-            "help": "for folders: number of folder levels that make up the name of an identity (default: 1)",
+            "metavar": "N",
+            "help": "for folders: how many folder levels make up the name of an identity (default: 1)",
         },
         "root": {
             "metavar": "FOLDER",
@@ -42,7 +42,10 @@ def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
             "metavar": "NAME",
             "help": "name of the array (.npz) or column (table, saved dataset) with the labels",
         },
-        "skip-errors": {"action": "store_true", "help": "skip unreadable pictures or recordings and list them"},
+        "skip-errors": {
+            "action": "store_true",
+            "help": "skip unreadable pictures or recordings and list them on stderr",
+        },
     }
     for name, settings in options.items():
         if name not in omit:

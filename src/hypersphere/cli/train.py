@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="KEY=VALUE",
-        help="settings to change, e.g. head=ArcFace head.m=0.4 (see --keys)",
+        help="settings to change, such as head=ArcFace head.m=0.4; --keys lists them",
     )
     sizes = ("smoke", "laptop", "paper")
     parser.add_argument("--size", choices=sizes, default="laptop", help="size of the experiment (default: %(default)s)")
@@ -29,8 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="continue the run in this folder; with --output, start a new run from its checkpoint",
     )
     add_settings_option(parser)
-    parser.add_argument("--trust", action="store_true", help="with --resume: allow the run to import your own code")
-    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start over")
+    parser.add_argument(
+        "--trust", action="store_true", help="with --resume: allow the run to import and run your own Python code"
+    )
+    parser.add_argument("--fresh", action="store_true", help="delete the run in the output folder and start again")
     parser.add_argument(
         "--keys", action="store_true", help="list every setting with its value and the values it accepts, then exit"
     )
@@ -96,7 +98,9 @@ def choose_recipe(name: str | None, size: Any, overrides: list[str]) -> Any:
     from ..config import as_call, assign
 
     if name is None:
-        raise ValueError(f"NAME of a recipe is missing: give one of {', '.join(sorted(recipes.RECIPES))}")
+        raise ValueError(
+            "NAME of a recipe is missing: give a name that `hypersphere recipes` lists, such as mhe-cifar10"
+        )
     return assign(as_call(recipes.get(name).config(size)), overrides).build()
 
 

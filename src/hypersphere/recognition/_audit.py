@@ -1,4 +1,4 @@
-"""Audits of galleries: templates that do not belong to their person, near-duplicates of others, poor pictures."""
+"""Audits of galleries: templates of the wrong person, near-duplicates of other people, poor pictures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +14,8 @@ from .gallery import Gallery
 
 Kind = Literal["outlier", "duplicate", "poor quality", "missing picture"]
 CHUNK = 1024  # templates compared with all others at a time
-MIN_FOR_STATISTICS = 8  # templates from which on the cosines of strangers are estimated
-STRANGERS_QUANTILE = 0.75  # of the cosines with the nearest other person; below it a template looks like a stranger
+MIN_FOR_STATISTICS = 8  # templates with another template of the same person; fewer do not estimate a quantile
+STRANGERS_QUANTILE = 0.75  # of the cosines with the nearest other person; a template below it looks like a stranger
 
 
 class Finding(NamedTuple):
@@ -23,10 +23,10 @@ class Finding(NamedTuple):
 
     Attributes:
         kind: ``"outlier"``: unlike the person's other templates. ``"duplicate"``: as similar to a template of another
-            person as pictures of one person are. ``"poor quality"``. ``"missing picture"``: its file is gone.
-        identity: Whose template it is.
+            person as pictures of one person are. ``"poor quality"``: see ``text``. ``"missing picture"``: there is no file.
+        identity: The person of the template.
         number: The number of the template.
-        source: Its picture, empty if none was given.
+        source: The path of its picture, empty if none was given.
         score: The best cosine with the person's other templates for an outlier, with the other person for a duplicate.
         other: The nearest other person.
         other_source: The nearest picture of the other person.
@@ -56,7 +56,7 @@ class Neighbors(NamedTuple):
 
 
 def audit(gallery: Gallery, *, threshold: float | None = None, quality: bool = True) -> list[Finding]:
-    """Return the templates of a gallery that somebody should look at, the most doubtful first.
+    """Return the templates of a gallery that a person should review, the most doubtful first.
 
     A template is an *outlier* if its best cosine with the other templates of its person is below ``threshold``, low and
     below its cosine with another person, or, without a threshold, below what most templates reach with a stranger. It is a
@@ -77,34 +77,34 @@ def audit(gallery: Gallery, *, threshold: float | None = None, quality: bool = T
     ...     [(one.kind, one.identity) for one in audit(gallery)]
     [('outlier', 'ada'), ('duplicate', 'ada'), ('duplicate', 'bob'), ('duplicate', 'bob')]
     """
-    found = gallery.templates()
-    if not found.identities:
+    templates = gallery.templates()
+    if not templates.identities:
         return []
     if threshold is None:
         stored = gallery.calibrations
         point = stored.get("far", stored.get("fpir"))
         threshold = None if point is None else point.threshold
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(found.identities))}
-    owners = torch.tensor([numbers[name] for name in found.identities])
-    near = find_neighbors(found.features, owners)
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(templates.identities))}
+    owners = torch.tensor([numbers[name] for name in templates.identities])
+    near = find_neighbors(templates.features, owners)
     outlier, duplicate = judge_neighbors(near, threshold)
     doubtful: list[tuple[float, Finding]] = []
     for i in (outlier | duplicate).nonzero().flatten().tolist():
         own, other, j = near.own[i].item(), near.other[i].item(), int(near.other_index[i])
-        place = (found.identities[i], found.numbers[i], found.sources[i])
-        who = (found.identities[j], found.sources[j]) if other > -1.5 else ("", "")
+        template = (templates.identities[i], templates.numbers[i], templates.sources[i])
+        nearest = (templates.identities[j], templates.sources[j]) if other > -1.5 else ("", "")
         if outlier[i]:
-            nearer = f"; {who[0]} is nearer with {other:.3f}" if other > own else ""
-            text = f"best cosine with the other templates of {place[0]} is {own:.3f}{nearer}"
-            doubtful.append((other - own, Finding("outlier", *place, own, *who, text)))
+            nearer = f"; {nearest[0]} is nearer with {other:.3f}" if other > own else ""
+            text = f"best cosine with the other templates of {template[0]} is {own:.3f}{nearer}"
+            doubtful.append((other - own, Finding("outlier", *template, own, *nearest, text)))
         if duplicate[i]:
-            text = f"as similar to {who[0]} as two pictures of one person: cosine {other:.3f}"
-            doubtful.append((other - 1, Finding("duplicate", *place, other, *who, text)))
+            text = f"as similar to {nearest[0]} as two pictures of one person: cosine {other:.3f}"
+            doubtful.append((other - 1, Finding("duplicate", *template, other, *nearest, text)))
     ordered = [finding for _, finding in sorted(doubtful, key=lambda one: -one[0])]
     if quality:
-        rows = zip(found.identities, found.numbers, found.sources, strict=True)
-        for place in rows:
-            finding = judge_picture(gallery, *place)
+        rows = zip(templates.identities, templates.numbers, templates.sources, strict=True)
+        for template in rows:
+            finding = judge_picture(gallery, *template)
             if finding is not None:
                 ordered.append(finding)
     return ordered
@@ -135,16 +135,16 @@ def judge_neighbors(near: Neighbors, threshold: float | None) -> tuple[Bool[Tens
     """Return which templates are outliers and which are duplicates of another person; see :func:`audit`."""
     several = near.own > -torch.inf
     own = near.own[several]
-    usual = own.median().item() if len(own) else 1.0
-    # A stray picture is near the person it shows, so that person's own pictures also have a near stranger. Only a template
-    # whose own cosine is more like that of strangers than like the usual one is the stray.
-    middle = (usual + near.other.median().item()) / 2
+    typical = own.median().item() if len(own) else 1.0
+    # A picture stored under the wrong name is near the person it shows, so that person's pictures also have a near
+    # neighbor under another name. Only the misplaced one has a low cosine with the templates of its own name.
+    middle = (typical + near.other.median().item()) / 2
     outlier = several & (near.other > near.own) & (near.own < middle)
     if threshold is not None:
         outlier |= several & (near.own < threshold)
     elif len(own) >= MIN_FOR_STATISTICS and near.other.isfinite().all():
         outlier |= several & (near.own < near.other.quantile(STRANGERS_QUANTILE))
-    least = max(usual, -1.0 if threshold is None else threshold) if len(own) else (threshold or 0.95)
+    least = max(typical, -1.0 if threshold is None else threshold) if len(own) else (threshold or 0.95)
     return outlier, near.other >= least - 1e-6
 
 
@@ -153,7 +153,9 @@ def judge_picture(gallery: Gallery, identity: str, number: int, source: str) -> 
     if not source or not Path(source).is_absolute():
         return None
     if not Path(source).is_file():
-        return Finding("missing picture", identity, number, source, None, "", "", "its picture is not there any more")
+        return Finding(
+            "missing picture", identity, number, source, None, "", "", "the file of its picture does not exist"
+        )
     problems = FaceQualityGate().find_problems(describe_face(gallery, source))
     if not problems:
         return None
@@ -161,7 +163,7 @@ def judge_picture(gallery: Gallery, identity: str, number: int, source: str) -> 
 
 
 def describe_face(gallery: Gallery, source: str) -> Mapping[str, Any]:
-    """Return what is known about the largest face in a picture; nothing if the embedder does not look for faces."""
+    """Return the properties of the largest face in a picture, none if the embedder does not detect faces."""
     preprocessing: Any = None if gallery.embedder is None else gallery.embedder.preprocessing
     if preprocessing is None or not hasattr(preprocessing, "load_all"):
         return {}
@@ -180,10 +182,10 @@ def judge_new_template(gallery: Gallery, identity: str, feature: Float[Tensor, "
 
     Args:
         gallery: The gallery.
-        identity: The person that the picture is said to show.
+        identity: The name under which the picture is enrolled.
         feature: The feature of the picture.
     """
-    if identity not in gallery or len(gallery) == 0:
+    if identity not in gallery:
         return None
     own = gallery.verify(identity, feature, threshold=-2.0)[0].score
     stored = gallery.calibrations

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from ..data.pair_list import PairList, read_pair_list
 from ..data.sources import Source, open_source
-from ..evaluation import DEFAULT_FARS, ASNorm, CosineScore, DifferenceReport, Score, paired_difference
+from ..evaluation import DEFAULT_FARS, CosineScore, DifferenceReport, Score, paired_difference
 from ..evaluation.figures import format_rate
 from ..evaluation.scoring import score_pairs
 from ._pair_report import pair_report
 from .embedder import Embedder
+from .evaluate_source import choose_score
 from .evaluation_result import Evaluation
 from .features import all_processes, embed
 
@@ -40,7 +41,7 @@ def evaluate_pairs(
     r"""Verify listed pairs: LFW's ``pairs.txt``, or lines of two paths and 0 or 1.
 
     ``pairs`` and ``root`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
-    of :func:`evaluate`. Where the folders of the images name identities, as those of LFW do, intervals are over identities.
+    of :func:`evaluate`. If the folders of the images are identities, as in LFW, intervals are over identities.
 
     >>> import pathlib, tempfile
     >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(2, 2), channels=1))
@@ -52,11 +53,11 @@ def evaluate_pairs(
     0.0
     """
     listed = read_pair_list(pairs, root)
-    strange = None if cohort is None else open_source(cohort, identities=1)
-    every = [embedder] if against is None else [embedder, against]
-    compared = [_scores(e, listed, strange, score, top, batch, workers) for e in every]
+    strangers = None if cohort is None else open_source(cohort, identities=1)
+    embedders = [embedder] if against is None else [embedder, against]
+    compared = [_score_pairs(e, listed, strangers, score, top, batch, workers) for e in embedders]
     features, scores, unit = compared[0]
-    people = _identities(listed)
+    people = _find_identities(listed)
     options: dict[str, Any] = {"fold": listed.fold, "identities": people, "fars": fars, "unit": unit}
     report = pair_report(scores, listed.same, listed.index, **options, worst=worst, seed=seed)
     differences: tuple[DifferenceReport, ...] = ()
@@ -67,10 +68,10 @@ def evaluate_pairs(
         "embedder": embedder.fingerprint,
         "against": None if against is None else against.fingerprint,
         "pairs": str(pairs),
-        "identities": "folders" if people is not None else "not known: pairs are taken for independent",
+        "identities": "folders" if people is not None else "unknown: pairs are treated as independent",
         "images": len(listed.source),
         "score": type(CosineScore() if score is None else score).__name__,
-        "cohort": None if strange is None else {"source": strange.name, "images": len(strange), "top": top},
+        "cohort": None if strangers is None else {"source": strangers.name, "images": len(strangers), "top": top},
         "seed": seed,
     }
     negatives = report.verification.roc.negatives
@@ -93,29 +94,25 @@ def evaluate_pairs(
     )
 
 
-def _identities(listed: PairList) -> Int[Tensor, "n 2"] | None:
-    """Return the two identities of each pair, where the folders of the images say them: equal in same pairs, else different.
+def _find_identities(listed: PairList) -> Int[Tensor, "n 2"] | None:
+    """Return the two identities of each pair from the folders of the images.
 
-    So few that a resample may lack pairs of two say nothing.
+    None if the folders contradict the pairs, or if there are too few identities for a bootstrap.
     """
     people = listed.source.labels[listed.index]
     known = torch.equal(people[:, 0] == people[:, 1], listed.same)
     return people if known and len(people.unique()) >= MIN_RESAMPLED_IDENTITIES else None
 
 
-def _scores(
+def _score_pairs(
     embedder: Embedder,
     listed: PairList,
-    strange: Source | None,
+    strangers: Source | None,
     score: Score | None,
     top: int,
     batch: int,
     workers: int,
 ) -> tuple[Float[Tensor, "images d"], Float[Tensor, "pairs"], str]:
-    compared = CosineScore() if score is None else score
-    if strange is not None:
-        compared = ASNorm(
-            embed(embedder, strange, batch, workers=workers, group=all_processes()).features, top, compared
-        )
+    compared = choose_score(embedder, score, strangers, top, batch, workers)
     features = embed(embedder, listed.source, batch, workers=workers, group=all_processes()).features
     return features, score_pairs(compared, compared.rows(features), listed.index), compared.unit

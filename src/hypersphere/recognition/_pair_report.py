@@ -34,9 +34,9 @@ def pair_report(
 ) -> "PairReport":
     """Measure scores of listed pairs: accuracy over folds, EER, TAR at ``fars`` with thresholds, and calibration.
 
-    Probabilities are fitted on one half of the pairs (of the folds, where there are any) and measured on the other. The
-    halves may share people. Where the two ``identities`` of each pair are known, intervals of EER, AUC and TAR are over
-    identities; otherwise pairs are taken for independent.
+    Probabilities are fitted to one half of the pairs (or of the folds, if given) and measured on the other. The halves may
+    share people. With the two ``identities`` of each pair, intervals of EER, AUC and TAR are over identities; otherwise
+    pairs are treated as independent.
 
     >>> scores, same = torch.linspace(0.9, 0.1, 40), torch.arange(40) < 20
     >>> float(pair_report(scores, same, torch.arange(80).view(40, 2)).verification.eer)
@@ -57,7 +57,7 @@ def pair_report(
 
 @dataclass(frozen=True, repr=False)
 class PairReport(Report):
-    """The result of :func:`pair_report`; without enough pairs there is no calibration.
+    """The result of :func:`pair_report`. With too few pairs, there is no calibration.
 
     >>> scores, same = torch.linspace(0.9, 0.1, 40), torch.arange(40) < 20
     >>> report = pair_report(scores, same, torch.arange(80).view(40, 2), fars=[0.1])
@@ -78,15 +78,15 @@ class PairReport(Report):
 
     def figures(self) -> list[Figure]:
         """Return accuracy over folds, EER, AUC, TAR with thresholds at every rate, and calibration."""
-        shown = ("same pairs", "different pairs", "accuracy", "accuracy spread", "folds")
-        figures = [figure for figure in self.verification.figures() if figure.name in shown]
+        included = ("same pairs", "different pairs", "accuracy", "accuracy spread", "folds")
+        figures = [figure for figure in self.verification.figures() if figure.name in included]
         figures += rate_figures(
             self.verification.roc, self.fars, self.verification.threshold, self.unit, self.intervals
         )
         return figures + ([] if self.calibrated is None else self.calibrated.figures())
 
     def worst_pairs(self) -> tuple[PairErrors, PairErrors]:
-        """Return the most confident errors, as :class:`OpenSetReport` does."""
+        """Return the most confident false accepts and false rejects."""
         return self.false_accepts, self.false_rejects
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:

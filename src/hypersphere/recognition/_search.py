@@ -15,8 +15,8 @@ BLOCK = 1024  # probes compared at a time
 CHUNK = 16384  # rows compared at a time with BLOCK probes; fewer probes are compared with more rows in the same memory
 RUN = 64  # columns per block; first only the maximum of a block is examined
 MAX_PROBES_BY_COLUMNS = 16  # up to this number of probes, a product by columns is faster
-SPARE = 16  # additional candidates that are scored again, so that a second pass is needed only for near ties
-GATHERED = 2**22  # numbers of the rows that are scored again at a time
+SPARE = 16  # additional candidates that are scored in float64, so that only near ties need a second pass
+MAX_GATHERED = 2**22  # numbers in the rows that are gathered and scored in float64 at a time
 
 Best = tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]
 
@@ -32,23 +32,23 @@ def search(
 ) -> Best:
     """Return the cosines, highest first, and the indices of the ``k`` gallery rows nearest to each probe.
 
-    The result is exact. One matrix product per chunk of the gallery gives each cosine with a known bound of its error;
-    every row that the bound cannot exclude is scored again in float64. Neither the chunks nor the number of probes show
-    in the result, and of scores within 1e-12 of each other the lowest index comes first. Besides the result, memory is
-    ``16384·(1024 + d)`` numbers at the most, or ``chunk·(1024 + d)``.
+    The result is exact. One matrix product per chunk of the gallery gives approximate cosines with a known error bound,
+    and every row that the bound cannot exclude is scored again in float64. The result does not depend on the chunks or
+    on the number of probes. Among scores within 1e-12 of each other, the lowest index comes first. The search needs
+    memory for at most ``16384·(1024 + d)`` numbers, or ``chunk·(1024 + d)``.
 
     Args:
-        probes: Features to look for.
-        gallery: Features to look among, in any floating-point type; half precision is computed in float32. Or
-            :class:`Int8Rows` of them, which take a quarter of the memory; the result is the same.
+        probes: The features to search for.
+        gallery: The features to search in, of any floating-point type; half precision is computed in float32. Or
+            :class:`Int8Rows` of them, which take a quarter of the memory and give the same result.
         k: How many neighbors to return, between 1 and the size of the gallery.
-        normalized: Says that the rows of the gallery have unit length already, which saves a division.
+        normalized: Whether the rows of the gallery have unit length already, which saves a division.
         chunk: How many rows of the gallery are compared at a time; by default, more rows for fewer probes.
-        group: Processes that divide the probes among them, such as ``torch.distributed.group.WORLD``. All of them call it
-            with the same probes and gallery, and each returns the whole result. By default this process works alone.
+        group: Processes that divide the probes among them, such as ``torch.distributed.group.WORLD``. All make the same
+            call, and each returns the whole result. By default this process works alone.
 
     Raises:
-        ValueError: When an argument is out of its range, or a feature is not finite.
+        ValueError: If an argument is out of its range, or a feature is not finite.
 
     >>> search(torch.tensor([[1.0, 0.1]]), torch.tensor([[0.0, 1.0], [2.0, 0.0], [4.0, 0.0]]), k=2)
     (tensor([[0.9950, 0.9950]]), tensor([[1, 2]]))
@@ -68,16 +68,16 @@ def search(
 
 @runtime_checkable
 class Rows(Protocol):
-    """A gallery that can be scanned: quick cosines whose error is bounded, and the rows themselves to score again."""
+    """A gallery that can be scanned: approximate cosines with an error bound, and the rows for exact scores."""
 
     def __len__(self) -> int:
         """Return the number of rows, including invalid ones."""
 
     def error(self, dtype: torch.dtype) -> float:
-        """Return the largest difference of a quick cosine, computed in ``dtype``, from the true one."""
+        """Return the largest error of an approximate cosine that is computed in ``dtype``."""
 
     def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
-        """Return quick cosines of unit probes with rows ``start`` to ``stop``; −∞ for an invalid row."""
+        """Return approximate cosines of unit probes with rows ``start`` to ``stop``; −∞ for an invalid row."""
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         """Return the rows of these indices as they were given."""
@@ -101,23 +101,23 @@ class DenseRows:
         return len(self.gallery)
 
     def error(self, dtype: torch.dtype) -> float:
-        """Return (d + 8)·ε: a sum of d products and two lengths of d squares, each at its worst; more where torch may round inputs."""
+        """Return the worst case (d + 8)·ε of a product and two lengths; more if torch may round the inputs of a product."""
         rounded = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-6}[torch.get_float32_matmul_precision()]
         return (self.gallery.shape[1] + 8) * torch.finfo(dtype).eps + rounded * (dtype == torch.float32)
 
     def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
-        """Return quick cosines. Dividing one product by the lengths is cheaper than dividing the rows."""
+        """Return approximate cosines. Dividing one product by the lengths is cheaper than dividing the rows."""
         rows = self.gallery[start:stop].to(probes.dtype)
         lengths = None
         if not self.normalized:
             lengths = torch.linalg.vector_norm(rows, dim=1) if self.lengths is None else self.lengths[start:stop]
-        if lengths is not None and bool(((lengths > 1e-15) & (lengths < 1e15)).all()):  # so the rows are finite
-            scores = inner_products(probes, rows).div_(lengths)
+        if lengths is not None and bool(((lengths > 1e-15) & (lengths < 1e15)).all()):  # the rows are finite
+            scores = compute_inner_products(probes, rows).div_(lengths)
         else:
-            if lengths is not None:  # squares may overflow or underflow, so scale first
+            if lengths is not None:  # squares may overflow or underflow: scale the rows first
                 rows = torch.where(rows.isfinite().all(1, keepdim=True), normalize(rows), torch.nan)
-            scores = inner_products(probes, rows)
-            if not scores.sum().isfinite():  # cosines cannot overflow a sum, so NaN or infinity is in the rows
+            scores = compute_inner_products(probes, rows)
+            if not scores.sum().isfinite():  # a sum of cosines cannot overflow, so the rows contain NaN or infinity
                 last = start + len(rows) - 1
                 raise ValueError(f"gallery must be finite, got NaN or infinity in rows {start} to {last}")
         return scores if self.valid is None else scores.masked_fill_(~self.valid[start:stop], -torch.inf)
@@ -128,14 +128,14 @@ class DenseRows:
 
 
 class Int8Rows:
-    """Rows that are scanned as int8 directions, a quarter of the memory, and scored again from the rows themselves.
+    """Rows that are scanned as int8 directions, in a quarter of the memory, and scored exactly from the original rows.
 
     Each direction is stored as 127·x̂/max|x̂| rounded to integers, with its scale. Rounding changes a component by at most
     half a step, so a cosine with a unit probe changes by at most ½·step·√d. The search is exact with this bound: every row
-    that it cannot exclude is scored in float64 from ``gallery``, which may be memory-mapped.
+    that the bound cannot exclude is scored in float64 from ``gallery``, which may be memory-mapped.
 
     Args:
-        gallery: Features ``(g, d)``, finite and not zero; only the rows to be scored again are read during a search.
+        gallery: Features ``(g, d)``, finite and not zero. A search reads only the rows that it scores exactly.
         chunk: Rows that are quantized at a time.
 
     >>> gallery = torch.randn(500, 32)
@@ -174,18 +174,18 @@ class Int8Rows:
         return 0.5 * float(self._steps.max()) * dim**0.5 + DenseRows(self.gallery).error(dtype)
 
     def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
-        """Return quick cosines from the codes of one chunk."""
-        return inner_products(probes, self._codes[start:stop].to(probes.dtype)) * self._steps[start:stop]
+        """Return approximate cosines from the int8 codes of one chunk."""
+        return compute_inner_products(probes, self._codes[start:stop].to(probes.dtype)) * self._steps[start:stop]
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         """Return rows of the gallery."""
         return self.gallery[indices]
 
 
-def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> Float[Tensor, "p g"]:
-    """Return a matrix product, in the form that reads the rows fastest: for one or two probes at the speed of the memory.
+def compute_inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> Float[Tensor, "p g"]:
+    """Return the matrix product of probes and rows, in the form that reads the rows fastest.
 
-    >>> inner_products(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    >>> compute_inner_products(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[11.,  2.]])
     """
     if len(probes) > MAX_PROBES_BY_COLUMNS or rows.device.type != "cpu" or uses_onednn(probes, rows.T):
@@ -210,19 +210,21 @@ def exact_search(
     for block in probes.split(BLOCK):
         unit = normalize(block.to(dtype))
         step = CHUNK * (BLOCK + block.shape[1]) // (len(block) + block.shape[1]) if chunk is None else chunk
-        values, candidates = _candidates(unit, gallery, min(k + spare, len(gallery)), step)
+        values, candidates = _find_candidates(unit, gallery, min(k + spare, len(gallery)), step)
         scores, indices = _rescore(block, gallery, values, candidates, k)
-        # A lower bound of the true k best; rows that are no candidates have at most the value of the last candidate.
+        # A lower bound of the k-th best cosine. Rows that are not candidates have at most the value of the last candidate.
         least = values[:, k - 1] - 2 * gallery.error(dtype)
         unsure = (values[:, -1] >= least).nonzero().squeeze(1)
         if values.shape[1] < len(gallery) and len(unsure):
-            scores[unsure], indices[unsure] = _second_look(block[unsure], unit[unsure], gallery, least[unsure], k, step)
+            scores[unsure], indices[unsure] = _score_unsure(
+                block[unsure], unit[unsure], gallery, least[unsure], k, step
+            )
         parts.append((scores, indices))
     return torch.cat([scores for scores, _ in parts]), torch.cat([indices for _, indices in parts])
 
 
-def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
-    """Return the ``count`` best by quick cosines, best first, in any order among equals."""
+def _find_candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
+    """Return the ``count`` best rows by approximate cosines, best first, in any order among equals."""
     values = unit.new_empty(len(unit), 0)
     indices = torch.empty(len(unit), 0, dtype=torch.long, device=unit.device)
     for start in range(0, len(gallery), chunk):
@@ -256,30 +258,30 @@ def largest(products: Float[Tensor, "p n"], count: int) -> Best:
 def _rescore(probes: Tensor, gallery: Rows, values: Tensor, candidates: Tensor, k: int) -> Best:
     """Return the best ``k`` of the candidates by their cosines in float64; the lowest index first among equals."""
     indices, order = candidates.sort(dim=1)
-    step = max(1, GATHERED // (indices.shape[1] * probes.shape[1]))
+    step = max(1, MAX_GATHERED // (indices.shape[1] * probes.shape[1]))
     scores = torch.cat(
-        [_cosines(p, gallery.rows(i)) for p, i in zip(probes.split(step), indices.split(step), strict=True)]
+        [_compute_cosines(p, gallery.rows(i)) for p, i in zip(probes.split(step), indices.split(step), strict=True)]
     )
     scores = scores.masked_fill(values.gather(1, order) == -torch.inf, -torch.inf)
     scores, order = scores.sort(dim=1, descending=True, stable=True)
     return scores[:, :k], indices.gather(1, order)[:, :k]
 
 
-def _second_look(probes: Tensor, unit: Tensor, gallery: Rows, least: Tensor, k: int, chunk: int) -> Best:
-    """Score every row again whose quick cosine reaches ``least``, for probes with many near ties."""
+def _score_unsure(probes: Tensor, unit: Tensor, gallery: Rows, least: Tensor, k: int, chunk: int) -> Best:
+    """Score every row whose approximate cosine reaches ``least`` in float64, for probes with many near ties."""
     best = [(probes.new_empty(0, dtype=torch.double), torch.empty(0, dtype=torch.long, device=probes.device))] * len(
         probes
     )
     for start in range(0, len(gallery), chunk):
         products = gallery.products(unit, start, min(start + chunk, len(gallery)))
         for i, reached in enumerate(products >= least[:, None]):
-            for new in (reached.nonzero().squeeze(1) + start).split(max(1, GATHERED // probes.shape[1])):
-                scores = torch.cat([best[i][0], _cosines(probes[i : i + 1], gallery.rows(new[None]))[0]])
+            for new in (reached.nonzero().squeeze(1) + start).split(max(1, MAX_GATHERED // probes.shape[1])):
+                scores = torch.cat([best[i][0], _compute_cosines(probes[i : i + 1], gallery.rows(new[None]))[0]])
                 scores, order = scores.sort(descending=True, stable=True)  # earlier means a lower index
                 best[i] = scores[:k], torch.cat([best[i][1], new])[order[:k]]
     return torch.stack([scores for scores, _ in best]), torch.stack([indices for _, indices in best])
 
 
-def _cosines(probes: Float[Tensor, "p d"], rows: Float[Tensor, "p c d"]) -> Float[Tensor, "p c"]:
+def _compute_cosines(probes: Float[Tensor, "p d"], rows: Float[Tensor, "p c d"]) -> Float[Tensor, "p c"]:
     # Pairwise, because the checks of other shapes import large parts of torch at the first call.
     return cosine(probes[:, None].double(), rows.double(), pairwise=True).squeeze(1).round(decimals=12)

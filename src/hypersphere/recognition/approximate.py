@@ -1,4 +1,4 @@
-"""Approximate search for galleries too large to scan: a faiss index behind the same call."""
+"""Approximate search for galleries that are too large to scan, with faiss."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from ..geometry import normalize
 
 
 class ApproximateIndex:
-    """An inverted-file index over unit features (faiss ``IVFFlat``, inner product): :func:`search` that may miss neighbors.
+    """An inverted-file index of unit features (faiss ``IVFFlat``, inner product), which may miss neighbors.
 
-    ``cells`` defaults to about 4·√g; ``probed`` of them are looked at for each probe, ``probed = cells`` being exact.
-    Needs faiss: ``pip install 'torch-hypersphere[search]'``.
+    The features are divided into ``cells``, by default about 4·√g. A search compares a probe with the features of the
+    ``probed`` nearest cells; with ``probed = cells`` it is exact. Needs faiss: ``pip install 'torch-hypersphere[search]'``.
 
     >>> gallery = torch.randn(100, 8)
     >>> scores, indices = ApproximateIndex(gallery, cells=4, probed=4).search(gallery[:2], k=3)
@@ -39,7 +39,7 @@ class ApproximateIndex:
         self._index.nprobe = min(probed, cells)
 
     def search(self, probes: Float[Tensor, "p d"], k: int = 10) -> tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]:
-        """Return cosines and indices as :func:`search` does; index −1 and score −∞ where the probed cells held fewer than ``k``."""
+        """Return cosines and indices like :func:`search`; score −∞ and index −1 if the probed cells have fewer than ``k`` features."""
         scores, indices = self._index.search(normalize(probes.detach().float()).cpu().contiguous().numpy(), k)
         found = torch.from_numpy(indices)
         return torch.from_numpy(scores).clamp(-1, 1).masked_fill(found < 0, -torch.inf), found

@@ -1,11 +1,11 @@
-"""Calibrated thresholds of galleries: the rate each one keeps, and a warning when the gallery outgrows it."""
+"""Calibrated thresholds of galleries, and the warning that a gallery has become too large for its threshold."""
 
 import json
 import math
 from typing import Literal, NamedTuple
 
 Rate = Literal["far", "fpir"]
-MAX_EXPECTED_FALSE_ACCEPTS = 0.1  # per stranger; from here on a pairwise rate is called too high
+MAX_EXPECTED_FALSE_ACCEPTS = 0.1  # per stranger; a higher number gives a warning
 
 
 class Calibration(NamedTuple):
@@ -13,13 +13,13 @@ class Calibration(NamedTuple):
 
     Attributes:
         threshold: The lowest score to accept.
-        by: Which rate it keeps: ``"far"``, the share of pairs of different people that are accepted; or ``"fpir"``, the
-            share of strangers that a gallery of ``size`` identities takes for somebody.
-        rate: The rate that was asked for.
+        by: The calibrated rate: ``"far"``, the share of accepted pairs of different people; or ``"fpir"``, the share of
+            strangers that a gallery of ``size`` identities accepts.
+        rate: The requested rate.
         size: The number of enrolled identities when it was calibrated.
         measured: The share of the given impostors that the threshold accepts.
         interval: The 95 % interval of that share: over people for ``"fpir"``, over pairs for ``"far"``.
-        people: How many strangers the rate was measured with, for ``"fpir"``.
+        people: The number of strangers in the measurement, for ``"fpir"``.
         slope: With ``offset``, the log-odds of a score: slope·score + offset. None if there were too few pictures of the
             same person to fit them.
         offset: See ``slope``.
@@ -66,8 +66,8 @@ class Calibration(NamedTuple):
         expected = self.expected_fpir(size)
         if self.by == "far" and size * self.rate >= MAX_EXPECTED_FALSE_ACCEPTS * (1 - 1e-9):
             return (
-                f"a false accept rate of {self.rate:g} for one comparison lets about {expected:.0%} of strangers into a "
-                f"gallery of {size} identities: calibrate for identification, by fpir and strangers"
+                f"with a false accept rate of {self.rate:g} per comparison, a gallery of {size} identities accepts about "
+                f"{expected:.0%} of strangers: calibrate for identification, with fpir and strangers"
             )
         if self.by == "fpir" and size > 2 * self.size:
             return (
@@ -82,7 +82,7 @@ class Calibration(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "Calibration":
-        """Read what :meth:`to_text` wrote."""
+        """Read a calibration written by :meth:`to_text`."""
         values = json.loads(text)
         interval = values.pop("interval", None)
         return cls(**values, interval=None if interval is None else (float(interval[0]), float(interval[1])))

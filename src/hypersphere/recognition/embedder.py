@@ -1,4 +1,4 @@
-"""Trained networks as one file: tensors, the constructor call that takes them, and how images are prepared. No pickle."""
+"""Embedders: a trained network with its preprocessing, saved in one file without pickle."""
 
 import json
 import os
@@ -23,21 +23,21 @@ from ..models.network import evaluation_mode
 
 FORMAT = "hypersphere-embedder/2"
 NETWORK = Parameter("network", Annotated[Call, Kind(nn.Module, ("hypersphere.models",))], None)
-# Input values that a CPU embeds at a time, about four aligned faces. With larger batches the activations exceed what the
-# allocator keeps (32 MiB), and the system clears new pages for every layer: for sface 38 ms per face instead of 0.4 ms.
+# Input values per batch on a CPU, about four aligned faces. The activations of larger batches exceed the memory that the
+# allocator keeps (32 MiB), so the system clears new pages for every layer: 38 ms instead of 0.4 ms per face for sface.
 MAX_CPU_VALUES = 160_000
-CLOSE = 1e-4  # relative difference of features allowed between a network and the one its file builds
-DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.exponential_, Tensor.bernoulli_})
+MAX_DIFFERENCE = 1e-4  # relative difference of the features of a network and of the network built from its file
+RANDOM_FILLS = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.exponential_, Tensor.bernoulli_})
 
 
 class Embedder(nn.Module):
     """A network with its preprocessing: pictures or recordings in, features out.
 
     Args:
-        network: gives features of prepared images.
-        preprocessing: how an image becomes its input.
-        call: the constructor call that builds the network; without it the embedder works but cannot be saved.
-        card: what is known of its making, kept in its file.
+        network: Computes the features of prepared samples.
+        preprocessing: Converts pictures or recordings to inputs of the network.
+        call: The constructor call that builds the network. Without it, the embedder cannot be saved.
+        card: Information about its training, saved in its file.
 
     >>> import tempfile
     >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
@@ -62,17 +62,20 @@ class Embedder(nn.Module):
 
     @classmethod
     def from_call(cls, call: Call, tensors: Mapping[str, Tensor], preprocessing: Preprocessing) -> "Embedder":
-        """Return the network that ``call`` builds with these weights; raise a ``ValueError`` if names or shapes differ.
+        """Return an embedder with the network that ``call`` builds and these weights.
 
-        Shapes are compared before anything is allocated.
+        Names and shapes are compared before memory is allocated.
+
+        Raises:
+            ValueError: If names or shapes differ.
         """
-        return cls(empty_network(call, tensors), preprocessing, call)
+        return cls(build_network(call, tensors), preprocessing, call)
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of weights, preprocessing and arguments of the network, to which galleries are pinned.
+        """The SHA-256 of weights, preprocessing and arguments of the network. A gallery accepts features of one fingerprint.
 
-        It does not depend on where classes live or whether they were renamed.
+        It does not depend on the modules or names of classes.
         """
         if self._fingerprint is None:
             self._fingerprint = checksum(remove_locations(self.description()), self.network.state_dict())
@@ -87,8 +90,8 @@ class Embedder(nn.Module):
         """Return features of images, in evaluation mode and without gradients.
 
         ``images`` is a path, a PIL image, a ``Recording``, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of
-        floating-point pixels in [0, 1]; or a list of these. A batch that has the size of the network's input is taken as
-        prepared already, as datasets and :meth:`Preprocessing.load` give it: it is normalized, and not cropped a second time.
+        floating-point pixels in [0, 1]; or a list of these. A batch with the size of the network's input counts as prepared,
+        such as by datasets or :meth:`Preprocessing.load`: it is normalized, but not cropped again.
         The result is on the embedder's device.
         """
         if batch < 1:
@@ -108,14 +111,14 @@ class Embedder(nn.Module):
             )
 
     def of_windows(self, samples: Sequence[Tensor], batch: int | None = None) -> Float[Tensor, "n d"]:
-        """Return the features of samples that :meth:`Preprocessing.load_windows` prepared, in the network's own mode.
+        """Return the features of samples that :meth:`Preprocessing.load_windows` prepared, in the current mode of the network.
 
         If the preprocessing averages windows, the feature of a sample is the mean of the directions of its windows, of
         length 1.
 
         Args:
-            samples: The windows (k, …) of each sample, as stored, or floating point.
-            batch: Windows at a time; all by default. A CPU takes fewer large ones at a time (:data:`MAX_CPU_VALUES`).
+            samples: The windows (k, …) of each sample, as stored or in floating point.
+            batch: Windows per batch; all by default. A CPU takes fewer large windows per batch (:data:`MAX_CPU_VALUES`).
         """
         counts = [len(windows) for windows in samples]
         if len({windows.dtype for windows in samples}) == 1:
@@ -125,7 +128,7 @@ class Embedder(nn.Module):
                 size = min(size, max(1, MAX_CPU_VALUES // max(1, windows[0].numel())))
             parts = windows.split(size)
             inputs = (self.preprocessing.normalize(part.to(self.device)) for part in parts)
-        else:  # floating-point samples are not rounded because others are stored in 8 bits
+        else:  # one batch would round floating-point samples to the 8 bits of the others
             inputs = (self.preprocessing.normalize(part.to(self.device)) for part in samples)
         features = torch.cat([self.of_inputs(x) for x in inputs])
         if not self.preprocessing.averages_windows:
@@ -135,7 +138,7 @@ class Embedder(nn.Module):
         return normalize(total)
 
     def of_inputs(self, x: Tensor) -> Float[Tensor, "n d"]:
-        """Return features of a batch that is prepared and on the embedder's device, in the network's own mode."""
+        """Return the features of normalized inputs on the embedder's device, in the current mode of the network."""
         network = _Features(self.network)
         with faster_convolutions():
             features = append_mirrored(network, x) if self.preprocessing.mirror else network(x)
@@ -148,23 +151,26 @@ class Embedder(nn.Module):
         compare: tuple[Callable[[Tensor], Tensor], Tensor] | None = None,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the file atomically, after building it again from what it will say and comparing the features.
+        """Write the file atomically, after rebuilding the network from its content and comparing the features.
 
-        ``compare`` is a function and samples on which it must give the same features as the rebuilt network; by default the
-        embedder itself on random samples. A difference is a ``ValueError``, and no file is written.
+        ``compare`` is a function and samples, for which the rebuilt network must compute the same features; by default the
+        embedder itself and random samples.
+
+        Raises:
+            ValueError: If the features differ, or the embedder has no constructor call. No file is written.
         """
         if self.call is None:
-            raise ValueError("the embedder was made from a network alone; give it the call that builds the network")
+            raise ValueError("the embedder cannot be saved without the constructor call of its network: give call")
         tensors = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.network.state_dict().items()
         }
         if not is_finite(tensors):
             raise ValueError("weights must be finite, got NaN or infinity")
         content = self.description()
-        trusted = Embedder(empty_network(_decode_call(content["network"], trust=True), tensors), self.preprocessing)
-        drawn = self.preprocessing.draw_stored(4, torch.Generator().manual_seed(0))
-        function, samples = (self, drawn) if compare is None else compare
-        _check_same(function(samples), trusted(samples))
+        rebuilt = Embedder(build_network(_decode_call(content["network"], trust=True), tensors), self.preprocessing)
+        random_samples = self.preprocessing.draw_stored(4, torch.Generator().manual_seed(0))
+        function, samples = (self, random_samples) if compare is None else compare
+        _check_equal(function(samples), rebuilt(samples))
         header = json.dumps(
             {"sha256": _seal(content, tensors)[0], "content": content, "card": {**self.card, **(card or {})}}
         )
@@ -174,23 +180,23 @@ class Embedder(nn.Module):
     def load(
         cls, path: str | os.PathLike[str], *, trust: bool = False, device: torch.device | str | None = None
     ) -> "Embedder":
-        """Read what :meth:`save` wrote. Nothing in the file runs; its checksum is verified.
+        """Read a file of :meth:`save` and verify its checksum. No code in the file runs.
 
         A network outside this library, named by ``module:class``, is imported only with ``trust=True``.
         """
         header, tensors = read_file(path, FORMAT)
         content = header.get("content")
         if not isinstance(content, dict) or not isinstance(content.get("network"), dict):
-            raise ValueError(f"{path} does not say how its network is built")
+            raise ValueError(f"{path} does not contain the constructor call of its network")
         seal, fingerprint = _seal(content, tensors)
         if header.get("sha256") != seal:
             raise ValueError(f"{path} is damaged: its checksum does not fit its content")
         if not is_finite(tensors):
-            raise ValueError(f"{path} holds weights that are not finite")
+            raise ValueError(f"the weights in {path} must be finite, got NaN or infinity")
         call = _decode_call(content["network"], trust)
         preprocessing = Preprocessing.from_dict(content.get("preprocessing", {}), trust=trust)
         try:
-            network = empty_network(call, tensors)
+            network = build_network(call, tensors)
         except ValueError as error:
             raise ValueError(f"the tensors of {path} do not fit its network: {error}") from error
         card = header.get("card")
@@ -227,7 +233,7 @@ def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], 
 
 
 class _Features:
-    """A network's features as a function, for mirrored images."""
+    """The features of a network as a function."""
 
     def __init__(self, network: nn.Module):
         self.network = network
@@ -249,37 +255,41 @@ def _seal(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[st
     return checksum({"content": content, "fingerprint": fingerprint}, {}), fingerprint
 
 
-def _check_same(wanted: Tensor, got: Tensor) -> None:
-    wanted, got = wanted.detach().cpu().double(), got.detach().cpu().double()
-    same = wanted.shape == got.shape and bool((wanted - got).norm() <= CLOSE * (wanted.norm() + 1e-12))
-    if not same:
+def _check_equal(expected: Tensor, actual: Tensor) -> None:
+    expected, actual = expected.detach().cpu().double(), actual.detach().cpu().double()
+    is_close = expected.shape == actual.shape and bool(
+        (expected - actual).norm() <= MAX_DIFFERENCE * (expected.norm() + 1e-12)
+    )
+    if not is_close:
         raise ValueError(
-            "the network that the file would build gives other features: its constructor call does not say all"
+            "the network built from the file computes other features: its constructor call must be incomplete"
         )
 
 
-def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """Return the network of a constructor call, holding ``tensors``.
+def build_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Build the network of a constructor call with the weights ``tensors``.
 
-    It is built on the meta device first, where nothing is allocated, and its names and shapes are compared; a difference is
-    a ``ValueError``.
+    It is first built on the meta device, without memory, to compare names and shapes.
+
+    Raises:
+        ValueError: If they differ.
     """
     with torch.device("meta"), _NoDraws():
-        network = _module(call)
-    wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if wanted != given:
-        names = [name for name in {**wanted, **given} if wanted.get(name) != given.get(name)]
+        network = _call_constructor(call)
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    actual = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != actual:
+        names = [name for name in {**expected, **actual} if expected.get(name) != actual.get(name)]
         name = names[0]
         raise ValueError(
             f"{len(names)} tensors differ from those of {call.name}, the first is {name}: "
-            f"{given.get(name, 'absent')} instead of {wanted.get(name, 'absent')}"
+            f"{actual.get(name, 'absent')} instead of {expected.get(name, 'absent')}"
         )
-    # Cloned: a tensor read from a file may lie anywhere in memory, and products of unaligned memory differ in their last bits.
+    # Clone, because tensors read from a file may be unaligned in memory, which changes the last bits of products.
     network.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
-    left = [name for name, buffer in network.named_buffers() if buffer.is_meta]
-    if left or any(parameter.is_meta for parameter in network.parameters()):
-        network = _module(call)  # it keeps more than its state says; the sizes are known to be right
+    meta_buffers = [name for name, buffer in network.named_buffers() if buffer.is_meta]
+    if meta_buffers or any(parameter.is_meta for parameter in network.parameters()):
+        network = _call_constructor(call)  # it has tensors that are not in its state; the sizes were compared above
         network.load_state_dict(dict(tensors))
     for parameter in network.parameters():
         parameter.requires_grad_(True)
@@ -287,17 +297,17 @@ def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 class _NoDraws(TorchFunctionMode):
-    """Skips random numbers for tensors without memory: PyTorch imports its compiler for them, which takes longer than itself."""
+    """Skips random initialization of tensors on the meta device, for which PyTorch would import its compiler."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in DRAWS and args[0].is_meta:
+        if func in RANDOM_FILLS and args[0].is_meta:
             return args[0]
         return func(*args, **(kwargs or {}))
 
 
-def _module(call: Call) -> nn.Module:
+def _call_constructor(call: Call) -> nn.Module:
     try:
         network = call.build()
     except (TypeError, RuntimeError, NotImplementedError, OverflowError, MemoryError) as error:

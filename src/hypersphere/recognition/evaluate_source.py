@@ -1,4 +1,4 @@
-"""The open-set report of any embedder on any source, alone or against another embedder."""
+"""The open-set report of an embedder on a source, alone or in comparison with another embedder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -63,39 +63,39 @@ def evaluate(
 ) -> Evaluation:
     """Measure an embedder on pictures of identities that it was not trained on.
 
-    Verification, identification, retrieval, strangers before a gallery, and the thresholds that give each rate: see
-    :func:`hypersphere.evaluation.open_set_report`. A table's ``is_query`` and ``is_gallery`` say what is searched with
-    and in, and its ``category`` gives error rates of each category side by side.
+    The report covers verification, identification, retrieval, the rejection of strangers, and thresholds; see
+    :func:`hypersphere.evaluation.open_set_report`. The columns ``is_query`` and ``is_gallery`` of a table select the
+    queries and the gallery. With a column ``category``, error rates are also reported per category.
 
     Args:
-        embedder: What is measured; :func:`load` gives one.
+        embedder: The embedder to measure, such as from :func:`load`.
         source: Anything that :func:`hypersphere.data.open_source` takes.
-        against: Another embedder, compared on the same pairs with an interval of the difference.
-        cohort: Another source, of strangers, against whose pictures scores are normalized (AS-norm).
-        top: How many of a feature's highest scores in the cohort count.
-        score: What is compared, the cosine by default.
-        per_template: This many images of an identity, in the order of the source, are combined into one template; a
-            rest of fewer is a template of its own. 1 compares images.
-        pool: How images become a template: by the mean, the maximum or the mean weighted by length.
+        against: Another embedder, which is compared on the same pairs, with an interval of the difference.
+        cohort: A source of other people, with whose pictures scores are normalized (AS-norm).
+        top: The number of highest scores in the cohort that are used for each feature.
+        score: The score function, by default the cosine.
+        per_template: The number of images per template, in the order of the source. Remaining images form a smaller
+            template. 1 compares images.
+        pool: How images are combined to a template: by mean, maximum, or mean weighted by length (``"quality"``).
         fars: False accept rates to report and to recommend thresholds for.
-        fpirs: False positive identification rates, likewise.
-        split: Only the records of this split.
-        on_error: ``"skip"`` leaves out pictures that cannot be read, with a warning.
-        quality: Measure false rejects as the worst images are discarded. The quality of an image is the length of its
-            feature; for faces, also the detector's score, size, sharpness, pose and illumination, each by itself.
+        fpirs: False positive identification rates to report and to recommend thresholds for.
+        split: Use only this split.
+        on_error: ``"skip"`` skips pictures that cannot be read, with a warning.
+        quality: Also measure the false rejects that remain when the images of lowest quality are discarded. Quality is the
+            length of the feature and, for faces, also detector score, size, sharpness, pose and illumination, each
+            separately.
         rerank: Also measure retrieval after re-ranking by k-reciprocal neighbors (:func:`hypersphere.evaluation.rerank`).
-        prefixes: Also measure prefixes of the features with these numbers of dimensions, for embedders whose prefixes were
-            trained (:class:`hypersphere.objectives.Matryoshka`).
-        baselines: Measure simple methods (pixels, LBP, HOG) and the pretrained networks that are on this computer beside
-            it, if images are compared and not templates.
-        worst: How many of the most confident errors of each kind are listed.
-        resamples: Of the paired interval.
-        seed: Of everything drawn at random.
-        batch: Images embedded at a time.
-        workers: Threads that decode ahead.
+        prefixes: Also measure the features shortened to these numbers of dimensions, for embedders trained with
+            :class:`hypersphere.objectives.Matryoshka`.
+        baselines: Also measure simple methods (pixels, LBP, HOG) and downloaded pretrained networks. Not with templates.
+        worst: The number of most confident errors of each kind to list.
+        resamples: The number of bootstrap resamples for the interval of the difference.
+        seed: The random seed.
+        batch: The batch size.
+        workers: Threads that read and decode ahead of the network.
 
     Raises:
-        ValueError: With one sentence about what is wrong with the source or an option.
+        ValueError: If the source or an option is invalid.
 
     >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
     >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1)  # three pictures of each of ten
@@ -107,44 +107,63 @@ def evaluate(
     if any(size < 1 for size in prefixes):
         raise ValueError(f"prefixes must be numbers of dimensions ≥ 1, got {list(prefixes)}")
     pictures = _select_searched(open_source(source, split=split, on_error=on_error))
-    strange = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
-    every = [embedder] if against is None else [embedder, against]
-    first, *others = [_side(e, pictures, strange, score, top, per_template, pool, batch, workers) for e in every]
+    strangers = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
+    embedders = [embedder] if against is None else [embedder, against]
+    first, *others = [
+        _embed_source(e, pictures, strangers, score, top, per_template, pool, batch, workers) for e in embedders
+    ]
     rows = "images" if per_template == 1 else "templates"
-    report = _report(first, quality, fars=fars, fpirs=fpirs, worst=worst, seed=seed, rows=rows)
+    report = _make_report(first, quality, fars=fars, fpirs=fpirs, worst=worst, seed=seed, rows=rows)
     facts = {
         **{"embedder": embedder.fingerprint, "against": None if against is None else against.fingerprint},
         **{"source": pictures.name, "split": split, "seed": seed, "images": len(pictures)},
-        "cohort": None if strange is None else {"source": strange.name, "images": len(strange), "top": top},
+        "cohort": None if strangers is None else {"source": strangers.name, "images": len(strangers), "top": top},
         **{"images per template": per_template, "pool": pool if per_template > 1 else None},
-        **_said_of(first),
+        **_describe_comparison(first),
     }
-    compared = tuple(gap for other in others for gap in _compare_sides(first, other, fars, resamples, seed))
+    compared = tuple(gap for other in others for gap in _compare_with(first, other, fars, resamples, seed))
     notes = tuple(_list_unresolved(report, fars, fpirs))
     names, dataset = tuple(record.name for record in first.records), pictures.dataset(embedder.preprocessing)
-    stored = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
-    shown = lambda rows: embedder.preprocessing.thumbnails(stored(rows))  # noqa: E731
-    simple = _baselines(first, pictures, shown, embedder.fingerprint, seed) if baselines and per_template == 1 else ()
+    draw_thumbnails = lambda rows: embedder.preprocessing.thumbnails(dataset.batch(first.positions[rows])[0])  # noqa: E731
+    simple = (
+        _measure_baselines(first, pictures, draw_thumbnails, embedder.fingerprint, seed)
+        if baselines and per_template == 1
+        else ()
+    )
     curves = _measure_rejection(report, first, fars) if quality else {}
     reranked = _measure_reranked(first) if rerank else None
     shorter = {size: _measure_prefix(first, size, fars=fars, fpirs=fpirs, seed=seed) for size in prefixes}
     return Evaluation(
-        *(report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple, curves),
+        *(
+            report,
+            compared,
+            facts,
+            notes,
+            names,
+            pictures.classes,
+            first.features,
+            first.labels,
+            draw_thumbnails,
+            simple,
+            curves,
+        ),
         reranked,
         shorter,
     )
 
 
-class _Side(NamedTuple):
+class _Embedded(NamedTuple):
+    """The features of one embedder, per image or template: labels, positions in the source, records and score."""
+
     features: Float[Tensor, "n d"]
     labels: Int[Tensor, "n"]
-    place: Int[Tensor, "n"]
+    positions: Int[Tensor, "n"]
     records: tuple[Record, ...]
     score: Score
     info: Sequence[Mapping[str, Any]] = ()
 
 
-# Figures of a face, turned so that higher is better.
+# Quality figures of a face; higher is better.
 FACE_FIGURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "detector score": lambda info: info["score"],
     "size": lambda info: info["quality"]["size"],
@@ -154,49 +173,51 @@ FACE_FIGURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
 }
 
 
-def _measure_reranked(side: _Side) -> RetrievalReport:
+def _measure_reranked(embedded: _Embedded) -> RetrievalReport:
     """Return retrieval by re-ranked similarities, with the queries and the gallery of the report."""
-    queries, gallery = _flags(side.records)
-    every = torch.arange(len(side.labels))
+    queries, gallery = _read_roles(embedded.records)
+    every = torch.arange(len(embedded.labels))
     if queries is None or gallery is None:
-        values, asked, searched = rerank_features(side.features), every, every
+        values, query_rows, gallery_rows = rerank_features(embedded.features), every, every
     else:
-        asked, searched = every[queries], every[gallery]
-        values = rerank_features(side.features[asked], side.features[searched])
-    place = torch.full((len(every),), -1)
-    place[searched] = torch.arange(len(searched))
-    labels = side.labels
+        query_rows, gallery_rows = every[queries], every[gallery]
+        values = rerank_features(embedded.features[query_rows], embedded.features[gallery_rows])
+    column = torch.full((len(every),), -1)
+    column[gallery_rows] = torch.arange(len(gallery_rows))
+    labels = embedded.labels
     found = retrieval(
-        torch.arange(len(asked))[:, None].double(),
-        labels[asked],
-        torch.arange(len(searched))[:, None].double(),
-        labels[searched],
-        own=place[asked],
+        torch.arange(len(query_rows))[:, None].double(),
+        labels[query_rows],
+        torch.arange(len(gallery_rows))[:, None].double(),
+        labels[gallery_rows],
+        own=column[query_rows],
         score=TableScore(values),
     )
-    counts = torch.bincount(labels[searched], minlength=int(labels.max()) + 1)
-    mated = counts[labels[asked]] - (place[asked] >= 0).long() > 0
-    return replace(found, owners=labels[asked][mated])
+    counts = torch.bincount(labels[gallery_rows], minlength=int(labels.max()) + 1)
+    mated = counts[labels[query_rows]] - (column[query_rows] >= 0).long() > 0
+    return replace(found, owners=labels[query_rows][mated])
 
 
-def _measure_prefix(side: _Side, size: int, **options: Any) -> OpenSetReport:
+def _measure_prefix(embedded: _Embedded, size: int, **options: Any) -> OpenSetReport:
     """Return the report on the first dimensions of the features, by cosine."""
-    dim = side.features.shape[1]
+    dim = embedded.features.shape[1]
     if size > dim:
         raise ValueError(f"prefixes must be at most the dimension of the features, {dim}, got {size}")
-    return _report(side._replace(features=side.features[:, :size], score=CosineScore()), False, worst=1, **options)
+    return _make_report(
+        embedded._replace(features=embedded.features[:, :size], score=CosineScore()), False, worst=1, **options
+    )
 
 
 def _measure_rejection(
-    report: OpenSetReport, side: _Side, fars: Sequence[float]
+    report: OpenSetReport, embedded: _Embedded, fars: Sequence[float]
 ) -> dict[str, list[tuple[float, Measurement]]]:
     """Return false reject rates over the share of discarded pairs, by the name of each quality figure."""
     resolved = report.pairs.roc.resolve_fars(fars)
     if not resolved:
         return {}
-    figures = {"feature length": norm(side.features)}
-    if side.info and all("quality" in info for info in side.info):
-        figures |= {name: torch.tensor([get(info) for info in side.info]) for name, get in FACE_FIGURES.items()}
+    figures = {"feature length": norm(embedded.features)}
+    if embedded.info and all("quality" in info for info in embedded.info):
+        figures |= {name: torch.tensor([get(info) for info in embedded.info]) for name, get in FACE_FIGURES.items()}
     found = {name: replace(report, quality=values.double()) for name, values in figures.items()}
     return {name: judged.rejection(resolved[-1]) for name, judged in found.items()}
 
@@ -208,40 +229,40 @@ def _check_templates(per_template: int, quality: bool, score: Score | None) -> N
         raise ValueError("templates have length 1, so quality and scores that use lengths need per_template=1")
 
 
-def _report(side: _Side, quality: bool, **options: Any) -> OpenSetReport:
+def _make_report(embedded: _Embedded, quality: bool, **options: Any) -> OpenSetReport:
     """Return the report on one embedder's features, by the roles and categories of their records."""
-    queries, gallery = _flags(side.records)
+    queries, gallery = _read_roles(embedded.records)
     return open_set_report(
-        side.features,
-        side.labels,
-        categories=_categories(side.records),
-        quality=norm(side.features) if quality else None,
+        embedded.features,
+        embedded.labels,
+        categories=_read_categories(embedded.records),
+        quality=norm(embedded.features) if quality else None,
         queries=queries,
         gallery=gallery,
-        score=side.score,
+        score=embedded.score,
         **options,
     )
 
 
-def _said_of(side: _Side) -> dict[str, Any]:
-    """Return the facts of a report about how features were compared."""
-    roles = zip(("queries", "gallery"), _flags(side.records), strict=True)
+def _describe_comparison(embedded: _Embedded) -> dict[str, Any]:
+    """Return the facts about the comparison of features."""
+    roles = zip(("queries", "gallery"), _read_roles(embedded.records), strict=True)
     counts = {name: None if flags is None else int(flags.sum()) for name, flags in roles}
-    return {"score": type(side.score).__name__, **counts}
+    return {"score": type(embedded.score).__name__, **counts}
 
 
-def _side(
+def _embed_source(
     embedder: Embedder,
     pictures: Source,
-    strange: Source | None,
+    strangers: Source | None,
     score: Score | None,
     top: int,
     per_template: int,
     pool: Pool,
     batch: int,
     workers: int,
-) -> _Side:
-    """Return one embedder's features of the images or templates, and how they are compared."""
+) -> _Embedded:
+    """Return the features of the images or templates by one embedder, with their score function."""
     found = embed(embedder, pictures, batch, workers=workers, group=all_processes())
     features = found.features
     if len(features) != len(pictures):
@@ -249,29 +270,35 @@ def _side(
             f"an evaluation needs one feature per picture, got {len(features)} for {len(pictures)}: the preprocessing of "
             "the embedder must choose one face"
         )
-    compared = CosineScore() if score is None else score
-    if strange is not None:
-        compared = ASNorm(
-            embed(embedder, strange, batch, workers=workers, group=all_processes()).features, top, compared
-        )
+    compared = choose_score(embedder, score, strangers, top, batch, workers)
     if per_template == 1:
         rows = torch.arange(len(pictures))
-        return _Side(features, pictures.labels, rows, pictures.records, compared, found.info)
-    owner, kept = _groups(pictures, per_template)
-    return _Side(
+        return _Embedded(features, pictures.labels, rows, pictures.records, compared, found.info)
+    owner, first_images = _assign_templates(pictures, per_template)
+    return _Embedded(
         templates(features, owner, pool).features,
-        pictures.labels[kept],
-        kept,
-        tuple(pictures.records[i] for i in kept.tolist()),
+        pictures.labels[first_images],
+        first_images,
+        tuple(pictures.records[i] for i in first_images.tolist()),
         compared,
     )
 
 
-def _groups(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, "t"]]:
-    """Return the template of each image and the first image of each: of one label, category and role, in the source's order."""
+def choose_score(
+    embedder: Embedder, score: Score | None, strangers: Source | None, top: int, batch: int, workers: int
+) -> Score:
+    """Return the score, by default the cosine, normalized by the features of strangers if there are any (AS-norm)."""
+    chosen = CosineScore() if score is None else score
+    if strangers is None:
+        return chosen
+    return ASNorm(embed(embedder, strangers, batch, workers=workers, group=all_processes()).features, top, chosen)
+
+
+def _assign_templates(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, "t"]]:
+    """Return the template of each image, and the first image of each template. A template has one label, category and role."""
     seen: dict[tuple[Any, ...], int] = {}
     number: dict[tuple[Any, ...], int] = {}
-    owner, kept = [], []
+    owner, first_images = [], []
     for i, record in enumerate(pictures.records):
         key = (record.label, record.category, record.is_query, record.is_gallery)
         count = seen.get(key, 0)
@@ -279,13 +306,13 @@ def _groups(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, 
         group = (*key, count // size)
         if group not in number:
             number[group] = len(number)
-            kept.append(i)
+            first_images.append(i)
         owner.append(number[group])
-    return torch.tensor(owner), torch.tensor(kept)
+    return torch.tensor(owner), torch.tensor(first_images)
 
 
 def _select_searched(pictures: Source) -> Source:
-    """Return the records that are a query or in the gallery, where the source says which are."""
+    """Return the records that are queries or in the gallery; all records if the source has no such roles."""
     roles = [record.is_query is not None or record.is_gallery is not None for record in pictures.records]
     if not any(roles):
         return pictures
@@ -293,27 +320,27 @@ def _select_searched(pictures: Source) -> Source:
     for name, column in (("query", "is_query"), ("gallery image", "is_gallery")):
         if not any(getattr(pictures.records[i], column) for i in kept):
             raise ValueError(
-                f"{pictures.name} says who is searched but names no {name}: {column} must be true somewhere"
+                f"{pictures.name} has a column for queries or the gallery, but no {name}: {column} must be true somewhere"
             )
     return pictures.part(torch.tensor(kept))
 
 
-def _flags(records: Sequence[Record]) -> tuple[Bool[Tensor, "n"] | None, Bool[Tensor, "n"] | None]:
+def _read_roles(records: Sequence[Record]) -> tuple[Bool[Tensor, "n"] | None, Bool[Tensor, "n"] | None]:
     if not any(record.is_query is not None or record.is_gallery is not None for record in records):
         return None, None
     return torch.tensor([bool(r.is_query) for r in records]), torch.tensor([bool(r.is_gallery) for r in records])
 
 
-def _categories(records: Sequence[Record]) -> list[str] | None:
+def _read_categories(records: Sequence[Record]) -> list[str] | None:
     if all(record.category is None for record in records):
         return None
     return ["no category" if record.category is None else record.category for record in records]
 
 
-def _compare_sides(
-    first: _Side, second: _Side, fars: Sequence[float], resamples: int, seed: int
+def _compare_with(
+    first: _Embedded, second: _Embedded, fars: Sequence[float], resamples: int, seed: int
 ) -> tuple[DifferenceReport, ...]:
-    """Compare EER, and TAR at the lowest rate that the drawn pairs resolve."""
+    """Compare the EER, and the TAR at the lowest FAR that the drawn pairs resolve."""
     features, scores = (first.features, second.features), (first.score, second.score)
     options: dict[str, Any] = {"resamples": resamples, "seed": seed, "scores": scores}
     reports = [compare_embedders(*features, first.labels, **options)]
@@ -325,11 +352,15 @@ def _compare_sides(
     return tuple(reports)
 
 
-def _baselines(side: _Side, pictures: Source, stored: Any, fingerprint: str, seed: int) -> tuple[Baseline, ...]:
-    """Measure simple methods on the same pictures, or on some identities of many. Nothing here is trained, so PCA and LDA are not."""
-    rows = first_identities(side.labels, MAX_PICTURES)
+def _measure_baselines(
+    embedded: _Embedded, pictures: Source, draw_pictures: Any, fingerprint: str, seed: int
+) -> tuple[Baseline, ...]:
+    """Measure untrained simple methods on the same pictures, or on a part if there are many identities."""
+    rows = first_identities(embedded.labels, MAX_PICTURES)
     part = pictures.part(rows)
-    return measure_baselines(side.features[rows], part, stored(rows), without=fingerprint, score=side.score, seed=seed)
+    return measure_baselines(
+        embedded.features[rows], part, draw_pictures(rows), without=fingerprint, score=embedded.score, seed=seed
+    )
 
 
 def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float]) -> list[str]:
@@ -341,7 +372,7 @@ def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float])
         if far not in report.pairs.roc.resolve_fars([far])
     ]
     if report.detection is None:
-        return [*notes, "no rate of strangers: too few identities have several images"]
+        return [*notes, "no rate for strangers, because too few identities have several images"]
     strangers = int((~report.detection.ranking.mated).sum())
     unresolved = [fpir for fpir in fpirs if fpir * strangers < 1 - 1e-9]
     return [*notes, *(f"FPIR {format_rate(fpir)} is not resolved by {strangers} strangers" for fpir in unresolved)]

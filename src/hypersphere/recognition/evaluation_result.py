@@ -31,14 +31,14 @@ class Evaluation(Report):
 
     Attributes:
         report: All measures.
-        comparisons: With another embedder on the same pairs; empty without one.
-        facts: Which embedder, source and options; plain values.
-        notes: What was asked for and the data cannot say.
-        names: The image behind each row of the report, or the first image of each template.
-        classes: The identities by number.
-        features: Of each row of the report.
+        comparisons: Comparisons with another embedder on the same pairs.
+        facts: The embedder, the source and the options as plain values.
+        notes: Requested figures that the data does not resolve.
+        names: The name of the image of each row of the report, or of the first image of each template.
+        classes: The names of the identities.
+        features: The feature of each row of the report.
         labels: The identity of each row, an index into ``classes``.
-        pixels: Gives the prepared 8-bit images of rows.
+        pixels: Returns the prepared 8-bit images of rows.
         baselines: Simple methods and pretrained networks on the same pictures, the best first; empty if not measured.
         rejections: The false reject rate over the share of discarded pairs, by quality figure; empty if not measured.
         reranked: Retrieval after re-ranking, None if not measured.
@@ -67,7 +67,7 @@ class Evaluation(Report):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """That of the measures, and of how many images a template is where it is not one."""
+        """The title of the report, with the number of images per template if it is not 1."""
         size = self.facts.get("images per template", 1)
         return self.report.title if size == 1 else f"{self.report.title}, templates of {size} images"
 
@@ -84,23 +84,25 @@ class Evaluation(Report):
             ]
         for comparison in self.comparisons:
             for figure in comparison.figures():
-                named = figure.name if comparison.measure in figure.name else f"{comparison.measure}: {figure.name}"
-                figures.append(replace(figure, name=named))
+                name = figure.name if comparison.measure in figure.name else f"{comparison.measure}: {figure.name}"
+                figures.append(replace(figure, name=name))
         return figures
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw what the measures draw."""
+        """Draw the plot of the report."""
         return self.report.plot(ax)
 
     def plot_rejection(self, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the false reject rate over the share of discarded pairs, a line per quality figure."""
+        """Draw the false reject rate over the share of discarded pairs, one line per quality figure."""
         if not self.rejections:
-            raise ValueError("the evaluation was made without quality, or no false accept rate is resolved")
+            raise ValueError(
+                "there are no rejections: evaluate with quality=True and enough pairs for a false accept rate"
+            )
         curves = {name: ([s for s, _ in rows], [float(r) for _, r in rows]) for name, rows in self.rejections.items()}
         return plots.plot_rejection(curves, title="error against discarded samples", ax=ax)
 
     def recommended(self) -> dict[str, float]:
-        """Return the threshold of every rate that was asked for and is resolved, by ``FAR=1e-3`` or ``FPIR=1e-2``."""
+        """Return the threshold of each requested rate that the data resolves, with keys such as ``FAR=1e-3``."""
         prefix = "threshold@"
         return {
             figure.name.removeprefix(prefix): float(figure.value)
@@ -109,14 +111,14 @@ class Evaluation(Report):
         }
 
     def content(self) -> dict[str, Any]:
-        """Return everything as plain values: figures with unit, interval and count, thresholds, facts, worst errors."""
+        """Return everything as plain values: figures with units, intervals and counts, thresholds, facts, worst errors."""
         figures = {figure.name: figure.entry() for figure in self.figures()}
         return {
             "report": self.title,
             "facts": self.facts,
             "figures": figures,
             "recommended thresholds": {"unit": self.report.unit, **self.recommended()},
-            "calibration": _calibration(self.report.calibration),
+            "calibration": _describe_calibration(self.report.calibration),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
             "rejection": {
                 name: [
@@ -125,11 +127,11 @@ class Evaluation(Report):
                 for name, rows in self.rejections.items()
             },
             "notes": list(self.notes),
-            **self._errors(),
+            **self._list_errors(),
         }
 
     def json(self) -> str:
-        """Return :meth:`content` as JSON that every parser reads."""
+        """Return :meth:`content` as JSON, without NaN or infinity."""
         return json.dumps(self.content(), indent=1, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
@@ -141,7 +143,7 @@ class Evaluation(Report):
             describe_intervals(figures),
         ]
         lines += format_baselines(self.baselines)
-        lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
+        lines += format_categories(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
         lines += [str(comparison) for comparison in self.comparisons]
         thresholds = [f"  at {rate}: {value:.4f} {self.report.unit}" for rate, value in self.recommended().items()]
         lines += ["recommended thresholds", *thresholds] if thresholds else []
@@ -149,7 +151,7 @@ class Evaluation(Report):
 
     __repr__ = __str__
 
-    def _errors(self) -> dict[str, Any]:
+    def _list_errors(self) -> dict[str, Any]:
         accepts, rejects = self.report.worst_pairs()
         worst = {
             kind: [
@@ -167,19 +169,19 @@ class Evaluation(Report):
         }
 
 
-def _calibration(fitted: ScoreCalibration | None) -> dict[str, Any] | None:
-    """Return how a score becomes a probability, for programs that do not run this library."""
+def _describe_calibration(fitted: ScoreCalibration | None) -> dict[str, Any] | None:
+    """Return the formula that converts scores to probabilities, for other programs."""
     if not isinstance(fitted, LogisticCalibration):
         return None
     return {"log-odds": "slope·score + offset", "slope": fitted.slope, "offset": fitted.offset, "prior": 0.5}
 
 
-def side_by_side(categories: Sequence[CategoryRates]) -> list[str]:
-    """Return a table with a line for each category and its error rates at the common thresholds in columns.
+def format_categories(categories: Sequence[CategoryRates]) -> list[str]:
+    """Return the lines of a table with the error rates of each category at the common thresholds.
 
     >>> from hypersphere.evaluation import wilson
     >>> rates = {1e-2: wilson(1, 100)}
-    >>> side_by_side([CategoryRates("a", 30, 50, 100, rates, rates, None, 0)])[-1].split("  ")[-1].strip()
+    >>> format_categories([CategoryRates("a", 30, 50, 100, rates, rates, None, 0)])[-1].split("  ")[-1].strip()
     '–'
     """
     rates = list(dict.fromkeys(rate for category in categories for rate in category.far))
@@ -188,12 +190,12 @@ def side_by_side(categories: Sequence[CategoryRates]) -> list[str]:
         header += [f"FAR at {format_rate(rate)}", f"FRR at {format_rate(rate)}"]
     rows = [[*header, "rank-1"]]
     for category in categories:
-        cells = [_percent(found.get(rate)) for rate in rates for found in (category.far, category.frr)]
-        rows.append([category.name, str(category.images), *cells, _percent(category.rank_1)])
+        cells = [_format_percent(found.get(rate)) for rate in rates for found in (category.far, category.frr)]
+        rows.append([category.name, str(category.images), *cells, _format_percent(category.rank_1)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return ["categories, at the thresholds that all share", *(f"  {line}".rstrip() for line in lines)]
+    return ["categories, at common thresholds", *(f"  {line}".rstrip() for line in lines)]
 
 
-def _percent(value: Measurement | None) -> str:
+def _format_percent(value: Measurement | None) -> str:
     return "–" if value is None else f"{100 * value:.3g} [{100 * value.low:.3g}, {100 * value.high:.3g}] %"

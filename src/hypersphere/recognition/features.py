@@ -1,4 +1,4 @@
-"""Features of samples: the one function that computes them in batches, and files of features."""
+"""Computation of features in batches, and files of features."""
 
 import json
 import os
@@ -44,17 +44,17 @@ class Features(NamedTuple):
     """the name of each picture in its source, which is its path if it is a file"""
     fingerprint: str
     skipped: Mapping[str, str] = MappingProxyType({})
-    """pictures that could not be read or hold no face, with the reason"""
+    """pictures that could not be read or show no face, with the reason"""
     labels: Sequence[str] = ()
-    """the label of each feature's picture in its source; not kept in files"""
+    """the label of each feature's picture in its source; not saved in files"""
     info: Sequence[Mapping[str, Any]] = ()
-    """what is known of each feature, such as the box, landmarks, score and quality of a face; not kept in files"""
+    """properties of the sample of each feature, such as the box, landmarks, score and quality of a face; not saved in files"""
     positions: Sequence[int] = ()
-    """the position of each feature's picture in its source; not kept in files"""
+    """the position of each feature's picture in its source; not saved in files"""
 
 
 class _Batch(NamedTuple):
-    """Samples that were read, their indices, the reasons why others were not, and what is known of each sample."""
+    """Samples of one batch, their indices, the reasons why others could not be read, and the properties of each sample."""
 
     samples: Any
     indices: list[int]
@@ -76,10 +76,10 @@ def extract_features(
     Training, evaluation and galleries all compute their features here.
 
     Args:
-        model: Computes the features of a batch of samples, in the mode and on the device that it wants.
+        model: Computes the features of a batch of samples. It sets its own mode and device.
         read: Returns the samples at the given indices.
         count: The number of samples.
-        batch: Samples at a time.
+        batch: The batch size.
         workers: Threads that read ahead of the model.
         group: Processes that divide the samples among them, such as :func:`all_processes`. All of them make the same
             call, and each returns all features. By default this process works alone.
@@ -111,16 +111,16 @@ def embed(
     """Compute the features of pictures, or of the faces in photographs.
 
     Args:
-        embedder: Computes the features, on the device that it is on.
+        embedder: Computes the features, on its device.
         samples: Anything that :func:`hypersphere.data.open_source` takes: a folder, which is searched for pictures and recordings, a
-            file, a table, shards, arrays, a list of paths, or an open source. Labels do not matter.
-        batch: Pictures at a time.
-        on_error: ``"skip"`` leaves out pictures that cannot be read or have no face, and lists them in ``skipped``.
-            ``"skip_empty"`` leaves out those without a face only.
-        allow_none: Whether all pictures may be left out. The result then has no features.
+            file, a table, shards, arrays, a list of paths, or an open source. Labels are not needed.
+        batch: The batch size.
+        on_error: ``"skip"`` skips pictures that cannot be read or show no face, and lists them in ``skipped``.
+            ``"skip_empty"`` skips only pictures without a face.
+        allow_none: Whether all pictures may be skipped. The result then has no features.
         choose: Which faces of a photograph to use: ``"largest"``, ``"central"``, ``"all"`` or ``"refuse"``; see
-            :class:`hypersphere.data.FacePreprocessing`. By default what the embedder's preprocessing says. With ``"all"``
-            a picture has a feature per face, largest first.
+            :class:`hypersphere.data.FacePreprocessing`. The default is the setting of the embedder's preprocessing. With
+            ``"all"``, a picture has one feature per face, the largest face first.
         workers: Threads that read and decode ahead of the network.
         group: Processes that divide the pictures among them; see :func:`extract_features`.
 
@@ -146,7 +146,7 @@ def embed(
     policy = embedder.preprocessing.choose if choose is None else choose
 
     def read(index: Int[Tensor, "b"]) -> _Batch:
-        windows, kept, failed, info = [], [], {}, []
+        windows, indices, failed, info = [], [], {}, []
         for i in index.tolist():
             usable = source.load_usable(i, embedder.preprocessing, policy, on_error)
             if isinstance(usable, str):
@@ -154,25 +154,27 @@ def embed(
                 continue
             for found in usable:
                 windows.append(found.windows(embedder.preprocessing.shape))
-                kept.append(i)
+                indices.append(i)
                 info.append(dict(found.info))  # processes exchange it, and a read-only view cannot be pickled
-        return _Batch(windows or None, kept, failed, info)
+        return _Batch(windows or None, indices, failed, info)
 
     def compute(windows: list[Tensor]) -> Tensor:
         with torch.no_grad(), evaluation_mode(embedder.network):
             return embedder.of_windows(windows, batch)
 
-    features, kept, failed, info = _extract(compute, read, len(source), batch, workers, group)
-    if not kept and not allow_none:
+    features, indices, failed, info = _extract(compute, read, len(source), batch, workers, group)
+    if not indices and not allow_none:
         first, reason = next(iter(failed.items()))
         raise ValueError(
             f"none of {len(source)} samples of {source.name} can be used; the first: {source.records[first].name}: {reason}"
         )
-    records = [source.records[i] for i in kept]
-    skipped = {} if isinstance(samples, Source) else list_missing(source)  # who opened a source knows what it lacks
+    records = [source.records[i] for i in indices]
+    skipped = (
+        {} if isinstance(samples, Source) else list_missing(source)
+    )  # an open source reports missing files when it is opened
     skipped |= {source.records[i].name: reason for i, reason in failed.items()}
     labels = [record.label for record in records]
-    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, labels, info, kept)
+    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, labels, info, indices)
 
 
 def embed_samples(
@@ -186,10 +188,10 @@ def embed_samples(
         choose: Which faces of a photograph to use; see :func:`embed`.
 
     Returns:
-        The features, the position of each one's sample, and what is known of each.
+        The features, the position of the sample of each feature, and the properties of each.
 
     Raises:
-        UnusableSampleError: If a sample holds no face, where the embedder looks for faces.
+        UnusableSampleError: If the embedder detects faces and a sample shows none.
 
     >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
     >>> features, owners, info = embed_samples(embedder, [np.zeros((4, 4), dtype=np.uint8)] * 2)
@@ -218,7 +220,7 @@ def embed_samples(
 
 
 def all_processes() -> dist.ProcessGroup | None:
-    """Return the group of all processes where ``torch.distributed`` is initialized, otherwise None.
+    """Return the group of all processes if ``torch.distributed`` is initialized, otherwise None.
 
     >>> all_processes() is None
     True
@@ -246,7 +248,7 @@ def _extract(
     workers: int,
     group: dist.ProcessGroup | None,
 ) -> tuple[Float[Tensor, "n d"], list[int], dict[int, str], list[Mapping[str, Any]]]:
-    """Return the features of the samples that could be read, their indices in order, why others could not, and notes."""
+    """Return the features of the readable samples, their indices in order, the reasons for the others, and properties."""
     if batch < 1:
         raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
     if count < 1:
@@ -278,10 +280,10 @@ def _extract(
 
 
 def save_features(features: Features, path: str | os.PathLike[str]) -> None:
-    """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all.
+    """Write features ``(n, d)`` with their files, fingerprint and a checksum. The file appears in one step.
 
-    A path that ends in ``.npy`` gets the numbers alone, as NumPy reads them. Only the owner can read the file, because features
-    are biometric data.
+    A file that ends in ``.npy`` contains only the features, in NumPy's format. Only the owner can read the file, because
+    features are biometric data.
 
     >>> import tempfile
     >>> made = Features(torch.eye(2), ["a.png", "b.png"], fingerprint="3f9c")
@@ -291,8 +293,8 @@ def save_features(features: Features, path: str | os.PathLike[str]) -> None:
     (2, 2)
     """
     if Path(path).suffix == ".npy":
-        with_suffix = features.features.contiguous().numpy()
-        write_atomically(path, lambda temporary: _save_array(temporary, with_suffix), private=True)
+        array = features.features.contiguous().numpy()
+        write_atomically(path, lambda temporary: _save_array(temporary, array), private=True)
         return
     tensors = {"features": features.features.contiguous()}
     content = {"files": features.files, "fingerprint": features.fingerprint}
@@ -303,7 +305,7 @@ def save_features(features: Features, path: str | os.PathLike[str]) -> None:
 
 
 def load_features(path: str | os.PathLike[str]) -> Features:
-    """Read what :func:`save_features` wrote; a damaged file is a ``ValueError``.
+    """Read a file of :func:`save_features`. A damaged file is a ``ValueError``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

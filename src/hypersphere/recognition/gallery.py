@@ -390,7 +390,9 @@ class Gallery:
         rows, settings = self._read_features(probes)[0], self._store.settings()
         calibration = _read_calibrations(settings).get("far")
         if threshold is None:
-            threshold = _get_stored_threshold(calibration, score, "far=…, pairs=…")
+            threshold = _get_stored_threshold(
+                calibration, score, "far and pairs (`hypersphere gallery calibrate --far`)"
+            )
         templates = self._store.features_of(normalize_name(identity))
         if templates is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
@@ -444,7 +446,9 @@ class Gallery:
         stored = _read_calibrations(settings)
         calibration = stored.get("fpir", stored.get("far"))
         if threshold is None:
-            threshold = _get_stored_threshold(calibration, score, "fpir=…, strangers=…, people=…")
+            threshold = _get_stored_threshold(
+                calibration, score, "fpir and strangers (`hypersphere gallery calibrate --fpir`)"
+            )
             warning = None if calibration is None else calibration.warning(_count_identities(settings))
             if warning is not None:
                 warnings.warn(warning, stacklevel=2)
@@ -493,7 +497,7 @@ class Gallery:
 
     def remember_copy(self, target: str | Path) -> None:
         """Record a copy of this gallery at ``target`` for :meth:`forget`. Does nothing if the gallery is readonly."""
-        entry = {"path": source_name(target), "date": datetime.date.today().isoformat()}
+        entry = {"path": encode_source_path(target), "date": datetime.date.today().isoformat()}
         copies = json.loads(self._store.settings().get("backups") or "[]")
         if not self._store.readonly:  # a gallery on read-only media cannot be changed
             others = [copy for copy in copies if copy["path"] != entry["path"]]
@@ -539,12 +543,16 @@ class Gallery:
             )
         elif _is_picture_set(probes):
             embedded = embed(self.embedder, probes, choose=choose)
-            features, info, paths = embedded.features, embedded.info, [source_name(name) for name in embedded.files]
+            features, info, paths = (
+                embedded.features,
+                embedded.info,
+                [encode_source_path(name) for name in embedded.files],
+            )
         else:
             features, owners, info = embed_samples(self.embedder, probes, choose)
             samples = probes if isinstance(probes, list | tuple) else [probes]
             if all(isinstance(sample, str | os.PathLike) for sample in samples):
-                paths = [source_name(samples[i]) for i in owners]
+                paths = [encode_source_path(samples[i]) for i in owners]
         rows = features.detach().cpu().float()
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or not rows.numel():
@@ -637,7 +645,7 @@ class Gallery:
         return self._store.nearest(rows, k, approximate)
 
     def _empty_error(self) -> ValueError:
-        return ValueError(f"the gallery {self.path} is empty: enrol someone first")
+        return ValueError(f"the gallery {self.path} is empty: enroll someone first")
 
     def _rescore(self, row: Tensor, candidates: Candidates, score: Scoring) -> Candidates:
         """Return the same identities with ``score`` instead of the cosine, best first."""
@@ -682,10 +690,10 @@ def check_templates(features: Float[Tensor, "n d"]) -> None:
         raise ValueError("features must have a direction, got a row of zeros")
 
 
-def source_name(path: str | os.PathLike[str]) -> str:
+def encode_source_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a picture as valid UTF-8 text, which every store accepts.
 
-    >>> source_name("/photos/ann/1.png")
+    >>> encode_source_path("/photos/ann/1.png")
     '/photos/ann/1.png'
     """
     return os.fsencode(Path(path).absolute()).decode("utf-8", "backslashreplace")
@@ -718,7 +726,7 @@ def _get_stored_threshold(calibration: Calibration | None, score: Scoring | None
     if score is not None:
         raise ValueError("threshold must be given with another score, because the calibrated threshold is a cosine")
     if calibration is None:
-        raise ValueError(f"threshold must be given, or the gallery calibrated with {arguments}")
+        raise ValueError(f"the gallery has no threshold for this: calibrate it with {arguments}, or give threshold")
     return calibration.threshold
 
 

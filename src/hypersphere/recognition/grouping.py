@@ -22,14 +22,14 @@ EVIDENCE_GROWTH = 0.2  # γ: a mean over more pairs is more certain, though pair
 
 @dataclass(frozen=True)
 class Constraints:
-    """What is known about samples before they are grouped.
+    """Knowledge about samples before they are grouped.
 
     Args:
-        photographs: A number per sample. Two samples of one number are never the same identity: they are two faces of one
-            photograph. A negative number says nothing.
-        fixed: A number per sample. Samples of one number ≥ 0 stay together, those of two numbers never become one group.
-            A negative number leaves the sample free.
-        forbidden: Pairs (sample, fixed number): this sample is not that identity.
+        photographs: The number of the photograph of each sample. Two faces of one photograph are never the same identity. A
+            negative number means unknown.
+        fixed: The number of the fixed group of each sample. Samples with the same number stay together, and samples with
+            different numbers are never joined. A negative number means that the sample is free.
+        forbidden: Pairs (sample, fixed number): the sample does not belong to that group.
 
     >>> Constraints(photographs=[0, 0, 1]).fixed is None
     True
@@ -50,27 +50,27 @@ def group_features(
 ) -> Int[Tensor, "n"]:
     r"""Put samples of one identity into one group, by calibrated probabilities and without labels.
 
-    A calibration turns the cosine of two features into log-odds that they are of one identity, ℓ(c) = slope·c + offset.
-    Two groups A and B are compared by the mean of ℓ over all their pairs, which needs no pair: it is ℓ of the mean cosine,
-    and that is s_A·s_B / (|A||B|) with the sums s of unit features. Starting from single samples, the two groups with the
+    A calibration converts the cosine of two features to the log-odds of one identity, ℓ(c) = slope·c + offset. Two groups A
+    and B are compared by the mean of ℓ over all pairs. Because ℓ is linear, this is ℓ of the mean cosine
+    s_A·s_B / (|A||B|), where s is the sum of the unit features of a group. Starting from single samples, the two groups with the
     highest posterior log-odds
 
     .. math:: (|A||B|)^γ · ℓ(mean cosine) + \log\frac{prior}{1 - prior}
 
-    are joined until no two are more likely the same identity than not. Only groups that the graph of nearest neighbors
+    are joined until no two groups are more likely to be one identity than two. Only groups that the graph of nearest neighbors
     connects are compared. Groups whose constraints contradict each other are never joined.
 
     Args:
         features: One row per sample, of any length.
         calibration: The log-odds of two features with a given cosine.
         constraints: Faces of one photograph, known groups and known mistakes.
-        prior: The probability that two samples are of one identity, before they are compared. Lower values give purer and
-            smaller groups. The default is the best of those compared on LFW.
+        prior: The prior probability that two samples are of one identity. Lower values give purer and smaller groups. The
+            default is the best of the values compared on LFW.
         neighbors: Nearest neighbors per sample in the graph.
 
     Returns:
-        A group number per sample. Samples of a fixed number keep it; free groups get numbers above all fixed ones, the
-        largest group first. ``-1`` is a sample that is like no other.
+        A group number per sample. Samples of fixed groups keep their number. Other groups get numbers above all fixed ones,
+        the largest group first. Samples without a group get ``-1``.
 
     Raises:
         ValueError: If an argument is out of its range, or a feature is not finite or zero.
@@ -80,16 +80,16 @@ def group_features(
     [0, 0, -1, 1, 1]
     """
     constraints = constraints or Constraints()
-    _check(features, constraints, prior, neighbors)
+    _check_arguments(features, constraints, prior, neighbors)
     if not len(features):
         return torch.empty(0, dtype=torch.long)
     unit = normalize(features.detach().cpu().double())
     fixed = [UNASSIGNED] * len(unit) if constraints.fixed is None else [int(number) for number in constraints.fixed]
     clusters = _Clusters(unit.numpy(), calibration, math.log(prior / (1 - prior)), constraints, fixed)
-    first, second, cosines = neighbor_graph(unit.float(), neighbors)  # cosines are computed again in float64
+    first, second, cosines = build_neighbor_graph(unit.float(), neighbors)  # cosines are computed again in float64
     clusters.connect(first, second, cosines)
     clusters.join_all()
-    return torch.tensor(_number(clusters.members(), fixed))
+    return torch.tensor(_number_groups(clusters.members(), fixed))
 
 
 def membership(
@@ -105,10 +105,10 @@ def membership(
         features: One row per sample.
         groups: The group number of each sample; negative for none.
         calibration: The log-odds of two features with a given cosine.
-        prior: The probability of one identity before comparing.
+        prior: The prior probability that two samples are of one identity.
 
     Returns:
-        Probabilities; 1 for a sample that is alone in its group, 0 for one that is in none.
+        Probabilities; 1 for the only sample of a group, 0 for a sample without a group.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.3, 1.0]])
     >>> sure = membership(features, torch.tensor([0, 0, 0]), LogisticCalibration(30.0, -15.0), prior=0.5)
@@ -132,12 +132,12 @@ def membership(
     return result
 
 
-def neighbor_graph(
+def build_neighbor_graph(
     features: Float[Tensor, "n d"], neighbors: int
 ) -> tuple[Int[np.ndarray, "e"], Int[np.ndarray, "e"], Float[np.ndarray, "e"]]:
-    """Return the edges between samples and their nearest neighbors, each once: two ends and the cosine.
+    """Return the edges between samples and their nearest neighbors: both ends and the cosine. Each edge occurs once.
 
-    >>> first, second, cosines = neighbor_graph(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1)
+    >>> first, second, cosines = build_neighbor_graph(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1)
     >>> list(zip(first.tolist(), second.tolist()))
     [(0, 1), (1, 2)]
     """
@@ -153,7 +153,7 @@ def neighbor_graph(
 
 
 class _Clusters:
-    """Clusters that are joined two at a time; a joined cluster has a new number, so entries of the heap never go stale."""
+    """Clusters that are joined in pairs. A joined cluster gets a new number, so entries of the heap stay valid."""
 
     def __init__(
         self,
@@ -179,14 +179,14 @@ class _Clusters:
         self.sums = [unit[part].sum(0) for part in starts.values()]
         self.neighbors: list[set[int]] = [set() for _ in starts]
         self.heap: list[tuple[float, int, int]] = []
-        self.home = np.empty(len(unit), int)
+        self.cluster_of = np.empty(len(unit), int)
         for cluster, part in enumerate(starts.values()):
-            self.home[part] = cluster
+            self.cluster_of[part] = cluster
 
     def connect(self, first: np.ndarray, second: np.ndarray, cosines: np.ndarray) -> None:
-        """Add edges between samples. Edges that speak against one identity are left out: a mean never exceeds its parts."""
-        speaking = self.calibration.slope * cosines + self.calibration.offset > 0
-        ends = np.stack([self.home[first[speaking]], self.home[second[speaking]]], 1)
+        """Add edges between samples, without those of negative log-odds: a mean is never larger than its largest term."""
+        positive = self.calibration.slope * cosines + self.calibration.offset > 0
+        ends = np.stack([self.cluster_of[first[positive]], self.cluster_of[second[positive]]], 1)
         for a, b in np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1), axis=0).tolist():
             self.neighbors[a].add(b)
             self.neighbors[b].add(a)
@@ -194,17 +194,17 @@ class _Clusters:
             self._push(a, [b for b in others if b > a])
 
     def join_all(self) -> None:
-        """Join the most likely two clusters until none are more likely one identity than not."""
+        """Join the two most likely clusters until no two are more likely to be one identity than two."""
         while self.heap:
             _, a, b = heapq.heappop(self.heap)
-            if self.samples[a] is not None and self.samples[b] is not None and self._compatible(a, b):
+            if self.samples[a] is not None and self.samples[b] is not None and self._are_compatible(a, b):
                 self._join(a, b)
 
     def members(self) -> list[list[int]]:
         """Return the samples of every cluster."""
         return [part for part in self.samples if part is not None]
 
-    def _compatible(self, a: int, b: int) -> bool:
+    def _are_compatible(self, a: int, b: int) -> bool:
         if self.fixed[a] >= 0 and self.fixed[b] >= 0:
             return False
         if self.fixed[a] in self.forbidden[b] or self.fixed[b] in self.forbidden[a]:
@@ -213,10 +213,10 @@ class _Clusters:
 
     def _join(self, a: int, b: int) -> None:
         new = len(self.samples)
-        ours, theirs = self.samples[a], self.samples[b]
-        assert ours is not None
-        assert theirs is not None
-        self.samples.append(ours + theirs)
+        first, second = self.samples[a], self.samples[b]
+        assert first is not None
+        assert second is not None
+        self.samples.append(first + second)
         self.samples[a] = self.samples[b] = None
         self.fixed.append(max(self.fixed[a], self.fixed[b]))
         self.photographs.append(self.photographs[a] | self.photographs[b])
@@ -243,22 +243,22 @@ class _Clusters:
                 heapq.heappush(self.heap, (-odds, cluster, other))
 
 
-def _number(parts: list[list[int]], fixed: Sequence[int]) -> list[int]:
-    """Return the group of each sample: fixed numbers stay, free groups follow by size, single free samples have none."""
+def _number_groups(parts: list[list[int]], fixed: Sequence[int]) -> list[int]:
+    """Return the group of each sample: fixed groups keep their number, others follow by size, single samples have none."""
     result = [UNASSIGNED] * len(fixed)
-    following = max(fixed, default=UNASSIGNED) + 1
+    next_number = max(fixed, default=UNASSIGNED) + 1
     for part in sorted(parts, key=lambda part: (-len(part), min(part))):
         known = max(fixed[i] for i in part)
         if known < 0 and len(part) == 1:
             continue
-        number = known if known >= 0 else following
-        following += known < 0
+        number = known if known >= 0 else next_number
+        next_number += known < 0
         for i in part:
             result[i] = number
     return result
 
 
-def _check(features: Tensor, constraints: Constraints, prior: float, neighbors: int) -> None:
+def _check_arguments(features: Tensor, constraints: Constraints, prior: float, neighbors: int) -> None:
     if not features.isfinite().all():
         raise ValueError("features must be finite, got NaN or infinity")
     if not (features != 0).any(1).all():
@@ -268,9 +268,9 @@ def _check(features: Tensor, constraints: Constraints, prior: float, neighbors: 
     if neighbors < 1:
         raise ValueError(f"neighbors must be an integer ≥ 1, got {neighbors!r}")
     for name in ("photographs", "fixed"):
-        given = getattr(constraints, name)
-        if given is not None and len(given) != len(features):
-            raise ValueError(f"{name} must have one number for each of {len(features)} samples, got {len(given)}")
+        numbers = getattr(constraints, name)
+        if numbers is not None and len(numbers) != len(features):
+            raise ValueError(f"{name} must have one number for each of {len(features)} samples, got {len(numbers)}")
     for sample, number in constraints.forbidden:
         if not 0 <= sample < len(features) or number < 0:
             raise ValueError(f"forbidden must hold pairs (sample, fixed number), got {(sample, number)!r}")

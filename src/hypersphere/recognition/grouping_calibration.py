@@ -1,4 +1,4 @@
-"""The log-odds that two features are of one identity: measured for the pretrained models, or from labeled pictures."""
+"""Calibrations of cosines to log-odds of one identity: for pretrained models, or fitted to labeled pictures."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from ..geometry import normalize
 from .embedder import Embedder
 from .features import embed
 
-PAIRS_PER_IDENTITY = 20  # so that a person with many pictures does not decide alone
-DIFFERENT_PAIRS = 400_000
+MAX_PAIRS_PER_IDENTITY = 20  # limits the weight of people with many pictures
+DIFFERENT_PAIRS = 400_000  # drawn at random
 MIN_SAME_PAIRS = 20
 
-# Measured on identities that no figure of benchmarks/reports/grouping.md uses: folds 0–4 of LFW for sface, even
-# alphabets of the evaluation set of Omniglot for characters. By the name in the embedder's card.
+# Keyed by the name in the embedder's card. Fitted to identities that benchmarks/reports/grouping.md does not use: folds
+# 0–4 of LFW for sface, the even alphabets of Omniglot's evaluation set for characters.
 MEASURED = {
     "sface": LogisticCalibration(slope=35.235, offset=-9.375),
     "characters": LogisticCalibration(slope=18.006, offset=-9.635),
@@ -25,13 +25,13 @@ MEASURED = {
 
 
 def find_calibration(embedder: Embedder) -> LogisticCalibration:
-    """Return the calibration of a pretrained model, or the one that an embedder's card holds.
+    """Return the calibration of a pretrained model.
 
     Args:
-        embedder: An embedder of the catalog.
+        embedder: A pretrained embedder.
 
     Raises:
-        ValueError: If none is known. The message says how to measure one.
+        ValueError: If there is none. The message explains how to fit one.
 
     >>> find_calibration(hs.load("sface")).slope > 0  # doctest: +SKIP
     True
@@ -46,7 +46,7 @@ def find_calibration(embedder: Embedder) -> LogisticCalibration:
 
 
 def measure_calibration(embedder: Embedder, labeled: Any) -> LogisticCalibration:
-    """Fit the log-odds of one identity to labeled pictures, best of identities that the embedder was not trained on.
+    """Fit the log-odds of one identity to labeled pictures, if possible of identities outside the training set.
 
     Args:
         embedder: Computes the features.
@@ -75,7 +75,7 @@ def calibrate_features(
     Args:
         features: One row per sample.
         labels: The identity of each sample.
-        seed: Of the draw.
+        seed: The random seed.
 
     Raises:
         ValueError: If there are fewer than 20 pairs of one identity, or one identity only.
@@ -87,22 +87,22 @@ def calibrate_features(
     """
     generator = torch.Generator().manual_seed(seed)
     unit = normalize(features.detach().double())
-    same = []
+    pairs_per_label = []
     for label in labels.unique():
         own = (labels == label).nonzero().squeeze(1)
         pairs = torch.combinations(own)
-        same.append(pairs[torch.randperm(len(pairs), generator=generator)[:PAIRS_PER_IDENTITY]])
-    alike = torch.cat(same)
+        pairs_per_label.append(pairs[torch.randperm(len(pairs), generator=generator)[:MAX_PAIRS_PER_IDENTITY]])
+    same = torch.cat(pairs_per_label)
     first, second = torch.randint(len(unit), (2, DIFFERENT_PAIRS), generator=generator)
-    differ = labels[first] != labels[second]
-    if len(alike) < MIN_SAME_PAIRS or not differ.any():
+    differs = labels[first] != labels[second]
+    if len(same) < MIN_SAME_PAIRS or not differs.any():
         raise ValueError(
-            f"a calibration needs at least {MIN_SAME_PAIRS} pairs of one identity and two identities, got {len(alike)} "
-            f"pairs of {len(same)} identities"
+            f"a calibration needs at least {MIN_SAME_PAIRS} pairs of one identity and two identities, got {len(same)} "
+            f"pairs of {len(pairs_per_label)} identities"
         )
-    other = torch.stack([first[differ], second[differ]], 1)
-    cosines = torch.cat([(unit[part[:, 0]] * unit[part[:, 1]]).sum(1) for part in (alike, other)])
-    fitted = calibrate_scores(cosines, torch.arange(len(cosines)) < len(alike))
+    other = torch.stack([first[differs], second[differs]], 1)
+    cosines = torch.cat([(unit[part[:, 0]] * unit[part[:, 1]]).sum(1) for part in (same, other)])
+    fitted = calibrate_scores(cosines, torch.arange(len(cosines)) < len(same))
     assert isinstance(fitted, LogisticCalibration)
     if fitted.slope <= 0:
         raise ValueError("the features do not tell the identities apart: pairs of one identity are not more similar")

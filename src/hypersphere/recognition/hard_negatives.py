@@ -1,4 +1,4 @@
-"""Hard negatives by the search of galleries: the nearest samples, and the nearest classes, of other identities."""
+"""Hard negatives: the nearest samples of other classes, and the nearest classes."""
 
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ class HardNegatives(NamedTuple):
     """The nearest samples of other classes.
 
     Attributes:
-        indices: (n, k), the nearest first; −1 where a sample has fewer than k.
-        scores: Their cosines; −1 where there is none.
+        indices: (n, k), the nearest first; −1 if a sample has fewer than k.
+        scores: Their cosines; −1 if there is none.
 
     >>> found = mine_hard_negatives(torch.eye(2), torch.tensor([0, 1]), k=1)
     >>> found.indices.flatten().tolist(), found.scores.flatten().tolist()
@@ -27,15 +27,15 @@ class HardNegatives(NamedTuple):
 
 
 def mine_hard_negatives(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], k: int = 10) -> HardNegatives:
-    """Find the ``k`` nearest samples of other classes for every sample, exactly, with the search of galleries.
+    """Find the ``k`` nearest samples of other classes for every sample, by exact search.
 
-    Memory does not grow with n²: the search compares in blocks. Each search asks for as many neighbors as the largest class has
-    samples, plus k, so that k of other classes are among them.
+    The search compares in blocks, so memory does not grow with n². It finds k more neighbors than the largest class has
+    samples, so that at least k of them are of other classes.
 
     Args:
         features: Features of the training samples.
         labels: Their classes.
-        k: How many.
+        k: The number of hard negatives per sample.
 
     Returns:
         Indices and cosines.
@@ -56,9 +56,9 @@ def mine_hard_negatives(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
     other = labels[found] != labels[:, None]
     # A stable sort puts samples of other classes first and keeps the order of their cosines.
     order = (~other).to(torch.uint8).argsort(dim=1, stable=True)[:, :k]
-    kept = other.gather(1, order)
-    indices = found.gather(1, order).masked_fill(~kept, -1)
-    scores = cosines.gather(1, order).masked_fill(~kept, -1)
+    exists = other.gather(1, order)
+    indices = found.gather(1, order).masked_fill(~exists, -1)
+    scores = cosines.gather(1, order).masked_fill(~exists, -1)
     return HardNegatives(indices, scores)
 
 
@@ -70,7 +70,7 @@ def find_confusable_classes(
     Args:
         features: Features of the training samples, such as those of a first fit.
         labels: Their classes, 0 … C − 1, each at least once.
-        k: How many, below C.
+        k: The number of classes, below C.
 
     Returns:
         The classes, the nearest first.

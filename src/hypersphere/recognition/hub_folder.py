@@ -25,15 +25,15 @@ def write_hub_folder(
 ) -> Path:
     """Write ``model.safetensors``, ``config.json`` and ``README.md``, which :func:`load` and the hub read.
 
-    The folder is read again before this returns, so that what was written is known to load.
+    The folder is loaded once before this returns, to verify it.
 
     Args:
-        embedder: What is written; it must know the call that builds its network.
-        folder: Where; made if it is not there. Other files in it are left alone.
-        licence: The license of the weights as the hub spells it, such as ``"mit"`` or ``"other"``. Nobody but their owner
-            can say it, so there is no default.
-        title: Of the card; by default the folder's name.
-        report: The content of a ``report.json``; its figures go into the card.
+        embedder: The embedder, with the constructor call of its network.
+        folder: The folder, created if it is missing. Other files in it are not changed.
+        licence: The license of the weights as the hub spells it, such as ``"mit"`` or ``"other"``. There is no default,
+            because only the owner of the weights can choose it.
+        title: The title of the card; by default the name of the folder.
+        report: The content of a ``report.json``, whose figures appear in the card.
 
     Raises:
         ValueError: If the embedder cannot be saved, or the license is empty.
@@ -49,17 +49,17 @@ def write_hub_folder(
         raise ValueError(f"licence must be the hub's name of a license, such as mit or other, got {licence!r}")
     path = Path(folder)
     if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; a folder is needed")
+        raise ValueError(f"folder must be a folder, got the file {path}")
     path.mkdir(parents=True, exist_ok=True)
     embedder.save(path / "model.safetensors")
     header = {"library_name": "hypersphere", "library_version": __version__, "fingerprint": embedder.fingerprint}
     write_json(path / "config.json", {**header, **embedder.description()})
-    write_text(path / "README.md", model_card(embedder, title or path.absolute().name, licence.strip(), report))
+    write_text(path / "README.md", make_model_card(embedder, title or path.absolute().name, licence.strip(), report))
     assert load(path, trust=True).fingerprint == embedder.fingerprint
     return path
 
 
-def model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str, Any] | None = None) -> str:
+def make_model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str, Any] | None = None) -> str:
     """Return the card in Markdown: the hub's header, how to use it, how images are prepared, and measured figures."""
     header = [
         "---",
@@ -78,43 +78,45 @@ def model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str
     lines += ['features = embedder(["one.png", "two.png"])', "```", ""]
     lines += ["| | |", "|---|---|", f"| network | {network}, {count:,} parameters |"]
     lines += [f"| input | {channels} images, {size[0]}×{size[1]} |", f"| fingerprint | `{embedder.fingerprint}` |"]
-    lines += [f"| {_cell(key)} | {_cell(value)} |" for key, value in embedder.card.items() if key != "report"]
+    lines += [
+        f"| {_escape_cell(key)} | {_escape_cell(value)} |" for key, value in embedder.card.items() if key != "report"
+    ]
     return "\n".join([*lines, "", *_format_report(report), ""])
 
 
 def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool = True) -> str:
     """Upload a written folder to the hub as ``name`` = ``owner/name``, and return its address.
 
-    The repository is made if there is none, private unless said otherwise. Credentials are those of ``huggingface_hub``.
+    A missing repository is created, by default a private one. The credentials are those of ``huggingface_hub``.
 
     Args:
-        folder: What :func:`write_hub_folder` wrote; other files in it are not uploaded.
+        folder: A folder of :func:`write_hub_folder`. Other files in it are not uploaded.
         name: The repository, ``owner/name``.
-        private: Whether a repository that is made can be seen by its owner alone.
+        private: Whether a new repository is private.
 
     Raises:
-        ValueError: If the name has another form, or the hub cannot be reached or refuses; the folder stays as it is.
+        ValueError: If the name has another form, or the upload fails.
 
     >>> push_hub_folder("small-embedder", "ada/small-embedder", private=False)  # doctest: +SKIP
     'https://.../ada/small-embedder/commit/...'
     """
     if name.count("/") != 1 or not all(name.split("/")):
-        raise ValueError(f"a hub id has the form owner/name, got {name!r}")
+        raise ValueError(f"name must have the form owner/name, got {name!r}")
     hub = require("huggingface_hub", "hub")
     try:
         api = hub.HfApi()
         api.create_repo(name, private=private, exist_ok=True)
         patterns = ["model.safetensors", "config.json", "README.md"]
         return str(api.upload_folder(repo_id=name, folder_path=str(folder), allow_patterns=patterns))
-    except Exception as error:  # the hub's errors have many roots: no login, no network, no right to write
+    except Exception as error:  # many types: no login, no network, no permission
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{folder} was written but could not be pushed to {name}: {reason}") from error
+        raise ValueError(f"{folder} was written, but could not be uploaded to {name}: {reason}") from error
 
 
 def _format_report(report: Mapping[str, Any] | None) -> list[str]:
-    """Return the figures of a report as a table, or a sentence that there are none."""
+    """Return the figures of a report as a Markdown table, or a sentence that there are none."""
     if report is None:
-        return ["No report was given when this card was written; `hypersphere evaluate` makes one."]
+        return ["There are no measured figures; `hypersphere evaluate` measures them."]
     figures = report.get("figures")
     if not isinstance(figures, Mapping) or not all(isinstance(entry, Mapping) for entry in figures.values()):
         raise ValueError("report must be the content of a report.json with figures")
@@ -127,17 +129,19 @@ def _format_report(report: Mapping[str, Any] | None) -> list[str]:
         percent = entry.get("unit") == "fraction"
         unit = "%" if percent else str(entry.get("unit", ""))
         interval = entry.get("interval")
-        bounds = "" if not interval else " … ".join(_number(end, percent) for end in interval)
+        bounds = "" if not interval else " … ".join(_format_number(end, percent) for end in interval)
         count = entry.get("count")
-        lines.append(f"| {_cell(name)} | {_number(entry.get('value'), percent)} {unit} | {bounds} | {count or ''} |")
+        lines.append(
+            f"| {_escape_cell(name)} | {_format_number(entry.get('value'), percent)} {unit} | {bounds} | {count or ''} |"
+        )
     return lines
 
 
-def _number(value: Any, percent: bool) -> str:
+def _format_number(value: Any, percent: bool) -> str:
     if isinstance(value, float):
         return f"{100 * value if percent else value:.4g}"
-    return "" if value is None else _cell(value)
+    return "" if value is None else _escape_cell(value)
 
 
-def _cell(value: Any) -> str:
+def _escape_cell(value: Any) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")

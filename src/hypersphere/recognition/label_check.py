@@ -1,4 +1,4 @@
-"""Labels that may be wrong, people under two names, and near-duplicates, found by the features of an embedder."""
+"""Wrong labels, identities with two labels, and near-duplicates, found with the features of an embedder."""
 
 import csv
 import math
@@ -15,10 +15,10 @@ from ..evaluation.score_calibration import LogisticCalibration
 from ..files import write_atomically
 from ..geometry import normalize
 from ._search import search
-from .grouping import neighbor_graph
+from .grouping import build_neighbor_graph
 from .grouping_calibration import calibrate_features
 
-NEAREST = 2  # nearest samples that support a label: one may itself be wrong, and a mean over all penalizes variety
+NEAREST = 2  # most similar samples of a label: one of them may be wrong, and a mean over all penalizes variety
 NEIGHBORS = 32
 DUPLICATE_COSINE = 0.97
 WRONG_SHARE = 0.05  # prior share of wrong labels
@@ -31,9 +31,9 @@ class Suspicion:
 
     Args:
         sample: Its position.
-        probability: That the label is wrong.
-        label: The label it has.
-        better: The label it is most like, None if it is like none.
+        probability: The probability that the label is wrong.
+        label: The given label.
+        better: The most similar label, None if the sample is unlike all labels.
 
     >>> Suspicion(3, 0.98, "bob", "ann").better
     'ann'
@@ -47,14 +47,14 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class LabelReport:
-    """What :func:`check_labels` found; ``print(report)`` says it in words.
+    """The findings of :func:`check_labels`; ``print(report)`` prints a summary.
 
     Args:
         names: The name of each sample.
         labels: The label of each sample.
-        suspicions: Samples whose label may be wrong, the surest first.
-        same_identity: Two labels that may be one identity, with the probability, the surest first.
-        duplicates: Two samples that are nearly the same picture, with their cosine.
+        suspicions: Samples whose label may be wrong, the most probable first.
+        same_identity: Pairs of labels that may be one identity, with the probability, the most probable first.
+        duplicates: Pairs of samples that are nearly the same picture, with their cosine.
 
     >>> LabelReport(("1.png",), ("ann",), (), (), ()).clean_samples
     [0]
@@ -68,7 +68,7 @@ class LabelReport:
 
     @property
     def clean_samples(self) -> list[int]:
-        """Samples whose label is not suspicious."""
+        """The positions of the samples whose label is not suspicious."""
         wrong = {one.sample for one in self.suspicions}
         return [i for i in range(len(self.names)) if i not in wrong]
 
@@ -108,19 +108,19 @@ def check_labels(
 ) -> LabelReport:
     """Find labels that contradict the features.
 
-    A sample speaks for its label by the mean cosine with the two most similar other samples of the label, as calibrated
-    log-odds ℓ_own; the most similar other label gives ℓ_other in the same way. A label is suspicious if ℓ_own < 0, so that its
-    best company is more likely another identity than the same, or if ℓ_other exceeds ℓ_own by so much that the other label is
-    the likelier one although one label in twenty is wrong. Of two samples that are alone with each other, only the one that
-    another label claims is suspicious, or both if none is claimed. A label with one sample is suspicious only if another
-    label with at least two samples claims it.
+    The evidence ℓ_own for the label of a sample is the mean cosine with the two most similar other samples of the label,
+    converted to calibrated log-odds. The most similar other label gives ℓ_other in the same way. A label is suspicious if
+    ℓ_own < 0, or if ℓ_other exceeds ℓ_own by so much that the other label is more probable, given that one label in twenty
+    is wrong. If a label has two samples that contradict each other, only the one that is more similar to another label is
+    suspicious, or both if neither or both are. The only sample of a label is suspicious only if it is similar to another
+    label with at least two samples.
 
     Args:
         features: One row per sample.
         labels: The label of each sample.
         names: The name of each sample; by default its number.
         calibration: The log-odds of two features with a given cosine. By default they are measured with the labels
-            themselves, which works as long as most of them are right.
+            themselves, which works if most of them are right.
 
     Returns:
         The suspicious samples, labels that may be one identity, and near-duplicates.
@@ -139,22 +139,24 @@ def check_labels(
     texts, ids = list(order), torch.tensor([order[label] for label in labels])
     unit = normalize(features.detach().cpu().double())
     if calibration is None:
-        # Wrong labels make pairs of one label look less alike than they are, so the suspicious ones of a first pass are left out.
+        # Wrong labels lower the cosines of pairs of one label, so samples that a first pass finds suspicious are left out.
         first_pass = _judge(unit, ids, len(texts), calibrate_features(unit, ids)).suspicious
         calibration = calibrate_features(unit[~first_pass], ids[~first_pass])
-    own, other, which, suspicious = _judge(unit, ids, len(texts), calibration)
+    own, other, other_label, suspicious = _judge(unit, ids, len(texts), calibration)
     chance = torch.sigmoid(torch.maximum(other.clamp_min(0), torch.zeros(()).double()) - own)
     found = sorted(suspicious.nonzero().flatten().tolist(), key=lambda i: (-float(chance[i]), i))
     suspicions = tuple(
-        Suspicion(i, float(chance[i]), labels[i], texts[int(which[i])] if other[i] > max(0.0, float(own[i])) else None)
+        Suspicion(
+            i, float(chance[i]), labels[i], texts[int(other_label[i])] if other[i] > max(0.0, float(own[i])) else None
+        )
         for i in found
     )
-    same = _same_identities(unit[~suspicious], ids[~suspicious], texts, calibration)
-    first, second, cosines = neighbor_graph(unit.float(), min(8, max(1, len(unit) - 1)))
+    same = _find_same_identities(unit[~suspicious], ids[~suspicious], texts, calibration)
+    first, second, cosines = build_neighbor_graph(unit.float(), min(8, max(1, len(unit) - 1)))
     near = cosines >= DUPLICATE_COSINE
     twins = sorted(zip(first[near].tolist(), second[near].tolist(), cosines[near].tolist(), strict=True))
-    shown = tuple(names) if names is not None else tuple(str(i) for i in range(len(labels)))
-    return LabelReport(shown, tuple(labels), suspicions, same, tuple(twins))
+    sample_names = tuple(names) if names is not None else tuple(str(i) for i in range(len(labels)))
+    return LabelReport(sample_names, tuple(labels), suspicions, same, tuple(twins))
 
 
 def write_cleaned_table(report: LabelReport, path: str | os.PathLike[str]) -> int:
@@ -182,24 +184,26 @@ class _Judgment(NamedTuple):
 
     own: Float[Tensor, "n"]
     other: Float[Tensor, "n"]
-    which: Int[Tensor, "n"]
+    other_label: Int[Tensor, "n"]
     suspicious: Bool[Tensor, "n"]
 
 
 def _judge(unit: Tensor, ids: Tensor, labels: int, calibration: LogisticCalibration) -> _Judgment:
     counts = torch.bincount(ids, minlength=labels)
-    own = _own_evidence(unit, ids, calibration)
-    other, which = _other_evidence(unit, ids, counts, calibration)
-    claimed = (other > own) & (other > math.log(labels)) & (counts[which] > 1)  # one of all labels: prior 1/labels
+    own = _measure_own_evidence(unit, ids, calibration)
+    other, other_label = _measure_other_evidence(unit, ids, counts, calibration)
+    claimed = (
+        (other > own) & (other > math.log(labels)) & (counts[other_label] > 1)
+    )  # prior probability of each label: 1/labels
     # Bayes: the given label is right with 1 − WRONG_SHARE, each of the others with WRONG_SHARE / (labels − 1).
     margin = math.log((1 - WRONG_SHARE) / WRONG_SHARE * max(1, labels - 1))
-    contradicted = (own < 0) | ((other - own > margin) & (counts[which] > 1))
+    contradicted = (own < 0) | ((other - own > margin) & (counts[other_label] > 1))
     suspicious = torch.where(counts[ids] > 1, contradicted, claimed)
     _settle_pairs(suspicious, claimed, ids, counts)
-    return _Judgment(own, other, which, suspicious)
+    return _Judgment(own, other, other_label, suspicious)
 
 
-def _own_evidence(unit: Tensor, ids: Tensor, calibration: LogisticCalibration) -> Float[Tensor, "n"]:
+def _measure_own_evidence(unit: Tensor, ids: Tensor, calibration: LogisticCalibration) -> Float[Tensor, "n"]:
     """Return ℓ of the mean cosine with the nearest samples of the same label; 0 for a sample that is alone."""
     result = torch.zeros(len(unit), dtype=torch.double)
     order = torch.argsort(ids, stable=True)
@@ -211,7 +215,7 @@ def _own_evidence(unit: Tensor, ids: Tensor, calibration: LogisticCalibration) -
     return result
 
 
-def _other_evidence(
+def _measure_other_evidence(
     unit: Tensor, ids: Tensor, counts: Tensor, calibration: LogisticCalibration
 ) -> tuple[Float[Tensor, "n"], Int[Tensor, "n"]]:
     """Return ℓ of the most similar other label and its number, from the nearest neighbors of each sample."""
@@ -224,7 +228,7 @@ def _other_evidence(
             label = numbers[j]
             if label != numbers[i] and len(best.setdefault(label, [])) < min(NEAREST, sizes[label]):
                 best[label].append(cosine)
-        averages = {label: sum(company) / len(company) for label, company in best.items()}
+        averages = {label: sum(cosines) / len(cosines) for label, cosines in best.items()}
         which[i] = max(averages, key=averages.__getitem__, default=numbers[i])
         means.append(averages.get(which[i], -1.0))
     evidence = calibration.log_odds(torch.tensor(means, dtype=torch.double))
@@ -232,14 +236,14 @@ def _other_evidence(
 
 
 def _settle_pairs(suspicious: Tensor, claimed: Tensor, ids: Tensor, counts: Tensor) -> None:
-    """Keep, of two samples that only contradict each other, the one that no other label claims."""
+    """If both samples of a label are suspicious and one is claimed by another label, keep only that one as suspicious."""
     for label in (counts == 2).nonzero().flatten().tolist():
         both = (ids == label).nonzero().flatten()
         if suspicious[both].all() and claimed[both].sum() == 1:
             suspicious[both] = claimed[both]
 
 
-def _same_identities(
+def _find_same_identities(
     unit: Tensor, ids: Tensor, texts: list[str], calibration: LogisticCalibration
 ) -> tuple[tuple[str, str, float], ...]:
     """Return pairs of labels whose samples are on average more likely one identity than two."""

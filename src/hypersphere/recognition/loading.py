@@ -34,19 +34,19 @@ def load(
             such as ``"sface"``; or ``"characters"``, which ships with the package and recognizes handwritten characters. A
             folder of such a name in the working directory is ``./sface``.
         device: Where the network runs. The default is the CPU.
-        trust: Import code outside this library that the embedder names. Nothing else in a file or folder runs.
+        trust: Whether to import code outside this library that the embedder names. Otherwise no code of a file runs.
         revision: The branch, tag or commit of a hub id.
         accept_licence: The name of a pretrained model whose license is not permissive, to accept that license.
 
     Raises:
-        ValueError: If nothing of that name is found, or what is found is no embedder, with one sentence.
+        ValueError: If nothing with this name is found, or it is not an embedder.
 
     >>> import numpy as np
     >>> embedder = load("characters")
     >>> embedder(np.full((105, 105), 255, dtype=np.uint8)).shape
     torch.Size([1, 128])
     """
-    if isinstance(name, str) and name in shipped():
+    if isinstance(name, str) and name in list_shipped():
         return Embedder.load(PRETRAINED / f"{name}.safetensors", trust=trust, device=device)
     if isinstance(name, str) and name in CATALOG:
         embedder = load_pretrained(name, accept_licence=accept_licence)
@@ -59,8 +59,8 @@ def load(
     text = str(name)
     if not _HUB_ID.fullmatch(text) or path.suffix == ".safetensors":
         raise ValueError(
-            f"there is no embedder {text}: neither a file nor a folder, no id owner/name of a hub, and no pretrained model "
-            f"({', '.join([*shipped(), *CATALOG])})"
+            f"there is no embedder {text}: it is not a file, a folder, an id owner/name of the Hugging Face hub, or the name "
+            f"of a pretrained model ({', '.join([*list_shipped(), *CATALOG])})"
         )
     return _from_folder(_download(text, revision), trust, device)
 
@@ -88,10 +88,10 @@ def load_pretrained(name: str, *, accept_licence: str | None = None) -> Embedder
     return Embedder(network, preprocessing, Call(type(network), arguments), card)
 
 
-def shipped() -> tuple[str, ...]:
+def list_shipped() -> tuple[str, ...]:
     """Return the names of the embedders that ship with the package.
 
-    >>> shipped()
+    >>> list_shipped()
     ('characters',)
     """
     return tuple(sorted(path.stem for path in PRETRAINED.glob("*.safetensors")))
@@ -108,16 +108,16 @@ def _from_folder(folder: Path, trust: bool, device: torch.device | str | None) -
 
 
 def _check_config(config: Path, file: Path) -> None:
-    """Raise a ``ValueError`` if a config differs from the weights' own header, from which the network is built."""
+    """Raise a ``ValueError`` if a config differs from the header of the weights, from which the network is built."""
     header, _ = read_file(file, FORMAT)
     try:
-        said = json.loads(config.read_text(encoding="utf-8"))
+        described = json.loads(config.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise ValueError(f"{config} is not readable JSON: {error}") from error
     content = header.get("content")
-    if not isinstance(said, dict) or not isinstance(content, dict):
+    if not isinstance(described, dict) or not isinstance(content, dict):
         raise ValueError(f"{config} does not describe an embedder")
-    differing = [key for key in content if said.get(key) != content[key]]
+    differing = [key for key in content if described.get(key) != content[key]]
     if differing:
         raise ValueError(f"{config} and {file.name} differ in {', '.join(differing)}; export the folder again")
 
@@ -127,6 +127,6 @@ def _download(name: str, revision: str | None) -> Path:
     try:
         patterns = [*FILES, "config.json"]
         return Path(hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the hub's errors have many roots: no such id, no access, no network, a full disk
+    except Exception as error:  # many types: unknown id, no access, no network, a full disk
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{name} is no file or folder here and cannot be had from the hub: {reason}") from error
+        raise ValueError(f"{name} is not a file or folder, and cannot be downloaded from the hub: {reason}") from error

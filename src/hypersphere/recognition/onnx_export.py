@@ -1,4 +1,4 @@
-"""Embedders for other runtimes: an ONNX graph that is compared with torch before it takes its place."""
+"""Export of embedders as ONNX graphs, which are compared with PyTorch before the file is written."""
 
 import json
 import logging
@@ -21,11 +21,11 @@ from ..models import read_features
 from ..models.network import evaluation_mode
 from .embedder import Embedder
 
-CLOSE = 1e-4  # relative difference of features allowed between torch and onnxruntime
+MAX_DIFFERENCE = 1e-4  # relative difference of the features of PyTorch and onnxruntime
 
 
 class OnnxReport(NamedTuple):
-    """What was written and how close it is to torch.
+    """The written graph and the difference of its features from PyTorch.
 
     ``difference`` is the largest ‖f − f'‖/‖f‖ over ``images`` images; ``size`` is in bytes.
 
@@ -46,56 +46,58 @@ def export_onnx(
     """Write ``pixels`` uint8 (batch, c, h, w) → ``features`` float32 (batch, d) for any batch size.
 
     For recordings the input is ``samples`` float32 (batch, n), the windows of one length. The normalization is part of the
-    graph: for pictures the scaling of pixels, mean and deviation, and the mirror image if the embedder has one; for recordings
-    the mel spectrogram. What comes before (cropping and resizing; resampling, trimming and windows) is described by
-    ``path`` + ``.json`` and in the graph's metadata. The file
-    is run by onnxruntime on ``images``, one at a time and together, and compared with torch; it takes its place only if
-    the features agree to 10⁻⁴ of their length.
+    graph: for pictures the scaling of pixels, mean and standard deviation, and the mirror image if the embedder uses it; for
+    recordings the mel spectrogram. The preprocessing before the graph (cropping and resizing; resampling, trimming and
+    windows) is described in ``path`` + ``.json`` and in the metadata of the graph. onnxruntime runs the graph on
+    ``images`` and on the first one alone. The file is written only if the features agree with PyTorch to 10⁻⁴ of their
+    length.
 
     Args:
-        embedder: What is written; it stays as it is.
+        embedder: The embedder, which is not changed.
         path: The file to write.
-        images: At least two real images as the embedder's preprocessing gives them: ``embedder.preprocessing.load``.
+        images: At least two real images, prepared by ``embedder.preprocessing.load``.
         opset: ONNX operator set.
 
     Raises:
-        ValueError: If the network cannot be written as a graph, or the features differ; no file is left then.
+        ValueError: If the network cannot be written as a graph, or the features differ. No file is written then.
 
     >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
     >>> export_onnx(embedder, "small.onnx", torch.zeros(1, 1, 4, 4, dtype=torch.uint8))  # one image is too few
     Traceback (most recent call last):
     ValueError: images must be at least two of shape (1, 4, 4) in uint8, got torch.uint8 (1, 1, 4, 4)
     """
-    wanted, kind = embedder.preprocessing.shape, embedder.preprocessing.dtype
-    if len(images) < 2 or tuple(images.shape[1:]) != wanted or images.dtype != kind:
-        name = str(kind).removeprefix("torch.")
+    shape, dtype = embedder.preprocessing.shape, embedder.preprocessing.dtype
+    if len(images) < 2 or tuple(images.shape[1:]) != shape or images.dtype != dtype:
+        name = str(dtype).removeprefix("torch.")
         raise ValueError(
-            f"images must be at least two of shape {wanted} in {name}, got {images.dtype} {tuple(images.shape)}"
+            f"images must be at least two of shape {shape} in {name}, got {images.dtype} {tuple(images.shape)}"
         )
     runtime = require("onnxruntime", "export")
     target, graph = Path(path), _Graph(embedder).eval()
-    found: list[float] = []
-    _compute(embedder, images[:2])  # tables such as mel filters are computed once, and must be constants of the graph
+    differences: list[float] = []
+    _compute(
+        embedder, images[:2]
+    )  # computes cached tables, such as mel filters, so that they are constants of the graph
 
     def write(temporary: str) -> None:
-        with evaluation_mode(embedder.network), _quiet():
-            _write(
+        with evaluation_mode(embedder.network), _silence_exporter():
+            _write_graph(
                 graph,
                 images.to(embedder.device),
                 temporary,
                 opset,
-                _metadata(embedder),
+                _make_metadata(embedder),
                 embedder.preprocessing.input_name,
             )
-        found.append(_difference(runtime, temporary, embedder, images))
+        differences.append(_measure_difference(runtime, temporary, embedder, images))
 
     write_atomically(target, write)
-    write_json(target.with_name(f"{target.name}.json"), _metadata(embedder))
-    return OnnxReport(target, len(images), found[0], target.stat().st_size)
+    write_json(target.with_name(f"{target.name}.json"), _make_metadata(embedder))
+    return OnnxReport(target, len(images), differences[0], target.stat().st_size)
 
 
 class _Graph(nn.Module):
-    """From stored samples to features of length as the network gives them, or 1 if windows are averaged."""
+    """The exported computation: from stored samples to features."""
 
     def __init__(self, embedder: Embedder):
         super().__init__()
@@ -110,7 +112,7 @@ class _Graph(nn.Module):
         return read_features(self.network, x).float()
 
 
-def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: dict[str, Any], name: str) -> None:
+def _write_graph(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: dict[str, Any], name: str) -> None:
     require("onnxscript", "export")
     batch = torch.export.Dim("batch")
     try:
@@ -133,29 +135,29 @@ def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: di
     program.save(path)
 
 
-def _difference(runtime: Any, path: str, embedder: Embedder, images: Shaped[Tensor, "n ..."]) -> float:
-    """Return the largest relative difference over images given together and the first one alone."""
+def _measure_difference(runtime: Any, path: str, embedder: Embedder, images: Shaped[Tensor, "n ..."]) -> float:
+    """Return the largest relative difference over all images in one batch and the first one alone."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     largest = 0.0
     for part in (images, images[:1]):
-        wanted = _compute(embedder, part)
+        expected = _compute(embedder, part)
         try:
-            found = session.run(None, {embedder.preprocessing.input_name: part.cpu().numpy()})[0]
-        except Exception as error:  # onnxruntime's own errors share no root
+            output = session.run(None, {embedder.preprocessing.input_name: part.cpu().numpy()})[0]
+        except Exception as error:  # the errors of onnxruntime have no common base class
             reason = " ".join(str(error).split())
             raise ValueError(f"the ONNX graph does not run on a batch of {len(part)}: {reason}") from error
-        got = torch.from_numpy(np.asarray(found)).double()
-        if got.shape != wanted.shape:
+        actual = torch.from_numpy(np.asarray(output)).double()
+        if actual.shape != expected.shape:
             raise ValueError(
-                f"the ONNX graph gives features {tuple(got.shape)} where torch gives {tuple(wanted.shape)}"
+                f"the ONNX graph computes features {tuple(actual.shape)}, torch computes {tuple(expected.shape)}"
             )
-        largest = max(largest, _relative(wanted, got))
-    if not largest <= CLOSE:
+        largest = max(largest, _compute_relative_difference(expected, actual))
+    if not largest <= MAX_DIFFERENCE:
         raise ValueError(
             f"features of the ONNX graph differ from torch by {largest:.2g} of their length, "
-            f"more than {CLOSE:g}; the file was not kept"
+            f"more than {MAX_DIFFERENCE:g}; no file was written"
         )
     return largest
 
@@ -165,12 +167,12 @@ def _compute(embedder: Embedder, stored: Tensor) -> Tensor:
         return embedder.of_inputs(embedder.preprocessing.normalize(stored.to(embedder.device))).double().cpu()
 
 
-def _relative(wanted: Float[Tensor, "n d"], got: Float[Tensor, "n d"]) -> float:
-    length = wanted.norm(dim=1).clamp_min(1e-12)
-    return float(((wanted - got).norm(dim=1) / length).max())
+def _compute_relative_difference(expected: Float[Tensor, "n d"], actual: Float[Tensor, "n d"]) -> float:
+    length = expected.norm(dim=1).clamp_min(1e-12)
+    return float(((expected - actual).norm(dim=1) / length).max())
 
 
-def _metadata(embedder: Embedder) -> dict[str, Any]:
+def _make_metadata(embedder: Embedder) -> dict[str, Any]:
     return {
         "format": "hypersphere-onnx/1",
         "fingerprint": embedder.fingerprint,
@@ -181,8 +183,8 @@ def _metadata(embedder: Embedder) -> dict[str, Any]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence warnings of the exporter about its own optional parts."""
+def _silence_exporter() -> Iterator[None]:
+    """Silence warnings of the exporter about its optional parts."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings():

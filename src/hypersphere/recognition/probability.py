@@ -9,7 +9,7 @@ from torch import Tensor
 from ..evaluation import LogisticCalibration, calibrate_scores
 from ..geometry import cosine
 
-MIN_SAME_PERSON_SCORES = 10  # fewer do not say where the scores of one person lie
+MIN_SAME_PERSON_SCORES = 10  # fewer do not determine the distribution of the scores
 MAX_IDENTITIES = 500  # identities of a gallery whose templates are compared with each other
 
 
@@ -49,7 +49,7 @@ def collect_same_scores(
 
     Args:
         features: Features of strangers.
-        people: Who each is.
+        people: The number of the person of each feature.
         identities: Enrolled identities with several templates.
         find_templates: Returns the templates of an identity.
 

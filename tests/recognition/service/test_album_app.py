@@ -6,7 +6,7 @@ import pytest
 
 from hypersphere.recognition import Album
 from hypersphere.recognition.service import AlbumAccess, BearerKeys, create_album_app
-from hypersphere.recognition.service.page import page
+from hypersphere.recognition.service.page import load_page
 from tests.recognition.service.people import HOSTILE
 from tests.recognition.service.server import Server
 from tests.recognition.service.test_page import browser, by_id, until  # noqa: F401 - a fixture
@@ -88,7 +88,7 @@ def test_keys_and_origins_are_checked(ask):
 
 
 def test_the_page_is_whole_and_loads_nothing_from_elsewhere():
-    content, headers = page("album.html")
+    content, headers = load_page("album.html")
     assert "innerHTML" not in content
     assert "'unsafe" not in headers["Content-Security-Policy"]
     assert "://" not in content

@@ -97,7 +97,7 @@ def test_what_is_not_there(client):
 
 
 def test_a_gallery_that_cannot_be_searched_yet_says_what_to_do(client):
-    assert "enrol someone first" in refused(client.search(picture(0)), 409, "gallery_empty")
+    assert "enroll someone first" in refused(client.search(picture(0)), 409, "gallery_empty")
     client.enrol("ada", picture(0))
     message = refused(client.search(picture(0)), 409, "not_calibrated")
     assert "hypersphere gallery calibrate people.db EMBEDDER strangers/ --fpir 0.01" in message

@@ -40,7 +40,7 @@ def test_what_waits_is_embedded_together_and_each_gets_its_own():
 
 def test_a_batch_has_a_largest_size_but_no_request_is_torn_apart():
     held = Held()
-    batcher = Batcher(held, window=0, largest=3)
+    batcher = Batcher(held, window=0, max_batch=3)
     futures = [batcher.submit([image(0)])]
     assert held.begun.wait(30)
     futures += [batcher.submit([image(n)] * n) for n in (2, 1, 5, 1)]
@@ -51,7 +51,7 @@ def test_a_batch_has_a_largest_size_but_no_request_is_torn_apart():
 
 
 def test_the_window_ends_early_when_a_batch_is_full():
-    batcher = Batcher(lambda samples: torch.cat(list(samples)).float().mean((2, 3)), window=60, largest=2)
+    batcher = Batcher(lambda samples: torch.cat(list(samples)).float().mean((2, 3)), window=60, max_batch=2)
     futures = [batcher.submit([image(i)]) for i in range(2)]
     assert [future.result(30).item() for future in futures] == [0, 1]
     batcher.close()
@@ -89,7 +89,7 @@ def test_an_error_goes_to_those_who_asked_and_the_thread_lives_on():
 
 def test_closing_finishes_what_was_submitted():
     held = Held()
-    batcher = Batcher(held, window=60, largest=1)
+    batcher = Batcher(held, window=60, max_batch=1)
     futures = [batcher.submit([image(i)]) for i in range(5)]
     held.go.set()
     batcher.close()

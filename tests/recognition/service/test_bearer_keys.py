@@ -49,7 +49,7 @@ def test_from_a_file(tmp_path):
     path.write_text(f"# the door\n{FIRST}\n\n  {SECOND}\n")
     assert BearerKeys.read(path).owner(f"Bearer {SECOND}")
     path.write_text("# none\n")
-    with pytest.raises(ValueError, match="must hold at least one key"):
+    with pytest.raises(ValueError, match="must contain at least one key"):
         BearerKeys.read(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="must be a text file"):

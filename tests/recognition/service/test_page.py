@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from hypersphere.recognition.service.page import page
+from hypersphere.recognition.service.page import load_page
 from tests.recognition.service.people import HOSTILE, calibrate, embedder, picture
 from tests.recognition.service.server import Server
 
@@ -11,7 +11,7 @@ WAIT = 60  # seconds until a page that works has answered on a machine that is b
 
 
 def test_the_page_is_whole_and_loads_nothing_from_elsewhere():
-    content, headers = page()
+    content, headers = load_page()
     assert "innerHTML" not in content
     assert "'unsafe" not in headers["Content-Security-Policy"]
     assert "://" not in content

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from hypersphere.recognition import Gallery
-from hypersphere.recognition.service.server import listener, serve
+from hypersphere.recognition.service.server import open_listener, serve
 from tests.recognition.service.people import calibrate, embedder, picture, refused
 from tests.recognition.service.server import Server
 
@@ -126,19 +126,19 @@ def test_a_request_that_was_begun_is_answered_after_the_signal(make_recognizer, 
 
 def test_beyond_this_machine_only_with_keys():
     for host in ("0.0.0.0", "::"):
-        with pytest.raises(ValueError, match="can be reached by others, and no bearer key is set"):
-            listener(host, 0, keys=False)
-    with listener("0.0.0.0", 0, keys=True) as open_socket:
+        with pytest.raises(ValueError, match=r"other machines can reach host .*, and no bearer key is set"):
+            open_listener(host, 0, has_keys=False)
+    with open_listener("0.0.0.0", 0, has_keys=True) as open_socket:
         assert open_socket.getsockname()[0] == "0.0.0.0"
-    with listener("localhost", 0, keys=False) as own:
+    with open_listener("localhost", 0, has_keys=False) as own:
         port = own.getsockname()[1]
         with pytest.raises(OSError, match=f"{own.getsockname()[0]}:{port} cannot be listened on"):
-            listener(own.getsockname()[0], port, keys=False)
+            open_listener(own.getsockname()[0], port, has_keys=False)
 
 
 def test_the_system_takes_little_of_an_answer_that_nobody_reads():
     """Or a client that asks for the page again and again, and reads nothing, has thousands of pages made."""
-    with listener("127.0.0.1", 0, keys=False) as place, socket.socket() as client:
+    with open_listener("127.0.0.1", 0, has_keys=False) as place, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(place.getsockname())
         answering, _ = place.accept()

@@ -16,7 +16,7 @@ def test_the_gallery_stands_behind_the_hash():
     assert split_address("postgresql://ada@host:5/faces") == ("postgresql://ada@host:5/faces", "hypersphere")
     assert split_address("postgresql://host/faces#staff_2")[1] == "staff_2"
     for name in ("Staff", "a b", "x;DROP TABLE y", "a" * 64, "1a"):
-        with pytest.raises(ValueError, match="small letters, digits and _"):
+        with pytest.raises(ValueError, match="lowercase letters, digits and _"):
             split_address(f"postgresql://host/faces#{name}")
 
 

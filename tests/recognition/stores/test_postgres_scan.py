@@ -8,7 +8,7 @@ import torch
 
 from hypersphere.recognition import Gallery
 from hypersphere.recognition.stores import postgres_scan
-from hypersphere.recognition.stores.postgres_scan import Block, Found, best_templates, worth_scoring
+from hypersphere.recognition.stores.postgres_scan import Block, Found, find_best_templates, select_for_scoring
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def gallery(server):
 def way(request, monkeypatch):
     monkeypatch.setattr(postgres_scan, "MIN_PROBES_TO_FETCH_ALL", 1 if request.param == "here" else 1000)
     monkeypatch.setattr(postgres_scan, "CHUNK", 7)  # so that blocks end in the middle of what came
-    monkeypatch.setattr(postgres_scan, "DEPTH", 4)  # so that it has to go deeper
+    monkeypatch.setattr(postgres_scan, "INITIAL_DEPTH", 4)  # so that it has to go deeper
     return request.param
 
 
@@ -78,8 +78,8 @@ def test_what_changes_between_two_searches_is_seen(gallery, way):
 def test_rows_of_another_form_are_refused(gallery):
     gallery.enrol("ada", torch.rand(20, 3))
     store = gallery._store
-    with store._transaction(), pytest.raises(OSError, match="form that is not known"):
-        list(postgres_scan.template_blocks(store._db, store._templates, 2))
+    with store._transaction(), pytest.raises(OSError, match="in an unknown format"):
+        list(postgres_scan.read_blocks(store._db, store._templates, 2))
 
 
 def test_the_best_of_blocks_are_those_of_all():
@@ -88,16 +88,16 @@ def test_the_best_of_blocks_are_those_of_all():
     blocks = [Block(numbers + 100, numbers // 3, part) for numbers, part in parts]
     blocks.insert(2, Block(np.empty(0, np.int64), np.empty(0, np.int64), torch.empty(0, 4)))
     cosines = torch.cosine_similarity(probes[:, None].double(), features[None].double(), dim=-1)
-    for row, found in zip(cosines, best_templates(probes, blocks, 12), strict=True):
+    for row, found in zip(cosines, find_best_templates(probes, blocks, 12), strict=True):
         order = row.argsort(descending=True)[:12].tolist()
         assert [(one.number, one.owner) for one in found] == [(i + 100, i // 3) for i in order]
         assert [one.score for one in found] == pytest.approx(row[order].tolist(), abs=1e-6)
-    assert best_templates(probes[:2], blocks[2:3], 3) == [[], []]
+    assert find_best_templates(probes[:2], blocks[2:3], 3) == [[], []]
 
 
 def test_what_is_worth_scoring():
     found = [Found(1, 1, 0.9), Found(2, 1, 0.899), Found(3, 2, 0.8), Found(4, 3, 0.799), Found(5, 1, 0.5)]
-    assert worth_scoring(found, 1, 0.01) == (found[:2], True)
-    assert worth_scoring(found, 2, 0.01) == (found[:4], True)  # the third identity may be the second
-    assert worth_scoring(found[:4], 2, 0.01) == (found[:4], False)  # and so may those beyond the last
-    assert worth_scoring(found, 4, 0.01) == (found[:4], False)  # there may be more identities
+    assert select_for_scoring(found, 1, 0.01) == (found[:2], True)
+    assert select_for_scoring(found, 2, 0.01) == (found[:4], True)  # the third identity may be the second
+    assert select_for_scoring(found[:4], 2, 0.01) == (found[:4], False)  # and so may those beyond the last
+    assert select_for_scoring(found, 4, 0.01) == (found[:4], False)  # there may be more identities

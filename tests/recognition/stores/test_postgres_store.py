@@ -40,7 +40,7 @@ class TestPostgres(GalleryContract):
 
         def cut_off():
             with gallery._store._transaction(writing=True):
-                gallery._store._owners(["bob"])
+                gallery._store._make_owners(["bob"])
                 terminate(gallery)
 
         with pytest.raises(UncertainCommitError, match="may have been made or not"):
@@ -74,7 +74,7 @@ class TestPostgres(GalleryContract):
     @contextlib.contextmanager
     def half_done(self, gallery):
         with contextlib.suppress(ZeroDivisionError), gallery._store._transaction():
-            gallery._store._owners(["bob"])
+            gallery._store._make_owners(["bob"])
             yield
             raise ZeroDivisionError
 
@@ -114,7 +114,7 @@ class TestPostgres(GalleryContract):
         plans = []
         with gallery._store._transaction():
             for way in ("scan", "index"):
-                gallery._store._search_by(way, 3)
+                gallery._store._set_search_method(way, 3)
                 query = f"EXPLAIN SELECT id FROM {gallery._store._templates} ORDER BY feature <=> %s LIMIT 3"
                 plans.append(str(gallery._store._db.execute(query, (torch.ones(16).numpy(),)).fetchall()))
         assert ["nearest" in plan for plan in plans] == [False, True]
@@ -148,7 +148,7 @@ class TestPostgres(GalleryContract):
         gallery.enrol(["ada", "bob"], torch.eye(2))
         store = gallery._store
         with store._transaction():
-            low = store._one(f"SELECT min(id) FROM {store._identities}")[0]
+            low = store._fetch_one(f"SELECT min(id) FROM {store._identities}")[0]
             store._db.execute(f"UPDATE {store._templates} SET identity = %s", (low,))
         assert len(gallery.check()) == 1
         with pytest.raises(DamagedGalleryError, match="checksum"):

@@ -29,7 +29,7 @@ class TestEncryptedSQLite(GalleryContract):
     def half_done(self, gallery):
         inner = gallery._store._inner
         with contextlib.suppress(ZeroDivisionError), inner._write_transaction():
-            sqlite_templates.make_owners(inner._db, [gallery._store._name("bob")])
+            sqlite_templates.make_owners(inner._db, [gallery._store._encrypt_name("bob")])
             yield
             raise ZeroDivisionError
 
@@ -146,7 +146,7 @@ def test_key_files(tmp_path, monkeypatch):
     monkeypatch.setenv(p.KEY_VARIABLE, key.hex())
     assert p.read_key(None) == key
     monkeypatch.setenv(p.KEY_VARIABLE, "secret")
-    with pytest.raises(ValueError, match="must hold 64 hexadecimal digits") as error:
+    with pytest.raises(ValueError, match="must contain 64 hexadecimal digits") as error:
         p.read_key(None)
     assert "secret" not in str(error.value)
     os.chmod(path, 0o644)

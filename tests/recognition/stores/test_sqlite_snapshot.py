@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hypersphere.recognition.stores import template_file
-from hypersphere.recognition.stores.sqlite_snapshot import nearest_identities, take_snapshot
+from hypersphere.recognition.stores.sqlite_snapshot import find_nearest_identities, take_snapshot
 from hypersphere.recognition.stores.sqlite_store import SQLiteStore
 
 
@@ -47,7 +47,7 @@ def test_removed_records_are_invalid(store):
     store.enrol(["new"], torch.randn(1, 6), [""])
     last = take(store, later)
     assert last.valid.tolist() == [not 8 <= i < 12 for i in range(41)]
-    owners = {owner for row in nearest_identities(last, torch.randn(3, 6), 50) for owner, _ in row}
+    owners = {owner for row in find_nearest_identities(last, torch.randn(3, 6), 50) for owner, _ in row}
     assert owners == {1, 2, *range(4, 12)}
 
 

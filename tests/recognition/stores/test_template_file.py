@@ -95,5 +95,5 @@ def test_a_file_of_another_gallery_or_generation_is_refused(records, tmp_path):
     content = own.path.read_bytes()
     for byte in range(tf.HEADER_BYTES):
         own.path.write_bytes(content[:byte] + bytes([content[byte] ^ 1]) + content[byte + 1 :])
-        with pytest.raises(DamagedGalleryError, match="its beginning is damaged"):
+        with pytest.raises(DamagedGalleryError, match="its header is damaged"):
             tf.map_records(own, 6, 2)

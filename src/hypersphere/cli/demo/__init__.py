@@ -8,10 +8,20 @@ from ..._extras import require
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the output folder, the training time and the seed."""
-    parser.add_argument("-o", "--output", default="runs/demo", help="folder for all files (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the digits per head (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="training steps for the letters (default: 250)")
-    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    parser.add_argument(
+        "-o", "--output", default="runs/demo", metavar="FOLDER", help="output folder (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=8,
+        metavar="N",
+        help="epochs of the comparison of heads on digits (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="training steps of the embedder for letters (default: 250)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

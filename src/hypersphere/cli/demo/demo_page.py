@@ -41,13 +41,13 @@ def write_demo_page(
         heads: The comparison of four heads.
     """
     page = make_run_page(read_runs([run.folder]), [os.fspath(run.folder)])
-    shown = [probe for script in (ENROLLED, STRANGERS) for probe in _choose_examples(script, probes)]
+    examples = [probe for script in (ENROLLED, STRANGERS) for probe in _choose_examples(script, probes)]
     image = require("PIL.Image")
-    pictures = torch.from_numpy(np.stack([np.array(image.open(probe.file)) for probe in shown]))[..., None]
+    pictures = torch.from_numpy(np.stack([np.array(image.open(probe.file)) for probe in examples]))[..., None]
     sheet = make_sheet(pictures, MAX_PICTURE_BYTES // 4)
     sheets: dict[str, Sheet] = {**page.sheets, **({SHEET: sheet} if sheet is not None else {})}
     first, *rest = page.sections
-    gallery = _describe_gallery(path.parent, answers, shown if sheet is not None else [], calibration)
+    gallery = _describe_gallery(path.parent, answers, examples if sheet is not None else [], calibration)
     about = (
         "The network was trained on Latin, Greek and Cyrillic letters. All figures are about Georgian and Armenian "
         "letters, which were not in the training set."
@@ -100,7 +100,7 @@ def _choose_examples(script: str, probes: Sequence[Probe]) -> list[Probe]:
 
 
 def _describe_gallery(
-    folder: pathlib.Path, answers: Sequence[Answers], shown: Sequence[Probe], calibration: Calibration
+    folder: pathlib.Path, answers: Sequence[Answers], examples: Sequence[Probe], calibration: Calibration
 ) -> Section:
     note = Note(
         f"The threshold, a cosine of {calibration.threshold:.3f}, was chosen with {calibration.people} Armenian letters for a "
@@ -108,7 +108,7 @@ def _describe_gallery(
         "their rate can differ from the chosen one by chance."
     )
     grid = Grid("Answers of the gallery", ANSWER_COLUMNS, [format_answers(group) for group in answers], numeric=True)
-    tiles = [([Tile(SHEET, place, probe.letter)], _describe_probe(probe)) for place, probe in enumerate(shown)]
+    tiles = [([Tile(SHEET, position, probe.letter)], _describe_probe(probe)) for position, probe in enumerate(examples)]
     pictures = [Pictures("Some of the pictures, with the answer and the cosine", tiles)] if tiles else []
     return Section(
         "gallery", "Known and unknown letters", [grid, note, *pictures, Commands("Try it", list_commands(folder))]

@@ -34,15 +34,15 @@ def draw_answers(path: pathlib.Path, probes: Sequence[Probe], threshold: float) 
         "Georgian letters in new typefaces: which enrolled letter is it?",
         "Armenian letters: not enrolled, should be unknown",
     )
-    for part, title, (_, shown) in zip(left.subfigures(2, 1), titles, groups, strict=True):
+    for part, title, (_, group) in zip(left.subfigures(2, 1), titles, groups, strict=True):
         part.suptitle(title, fontsize=11)
         axes = part.subplots(ROWS, COLUMNS, squeeze=False).flatten()
-        indices = np.linspace(0, len(shown) - 1, min(len(axes), len(shown))).round().astype(int)
+        indices = np.linspace(0, len(group) - 1, min(len(axes), len(group))).round().astype(int)
         for ax in axes:
             ax.axis("off")
         for ax, index in zip(axes, indices, strict=False):
-            answer, color = describe_answer(shown[index])
-            ax.imshow(np.array(image.open(shown[index].file)), cmap="gray", vmin=0, vmax=255)
+            answer, color = describe_answer(group[index])
+            ax.imshow(np.array(image.open(group[index].file)), cmap="gray", vmin=0, vmax=255)
             ax.set_title(answer, fontsize=9, color=color, y=-0.3)
     ax = right.subplots()
     scores = [[probe.match.score for probe in group] for _, group in groups]

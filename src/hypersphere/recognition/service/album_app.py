@@ -1,37 +1,31 @@
-"""The routes of an album: its groups sorted by doubt, and the corrections of the page."""
+"""The routes of an album: its groups, the most doubtful first, and corrections."""
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Form, Query
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field
-from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..album import Album, Group, Sample
-from .app import ERRORS
+from .base_app import create_base_app
 from .bearer_keys import BearerKeys
-from .errors import RequestError, handle_http_error, handle_invalid_form
+from .errors import RequestError
 from .limits import Limits
-from .middleware import RequestMiddleware
-from .page import page
 
 T = TypeVar("T")
 MAX_GROUPS_PER_PAGE = 60
-SAMPLES_SHOWN = 8
+SAMPLES_PER_GROUP = 8  # the least certain ones
 MAX_SAMPLES_PER_PAGE = 120
 MAX_NAME_CHARACTERS = 200
 
 
 class AlbumHealth(BaseModel):
-    """Whether the service works."""
+    """The state of the service."""
 
     status: Literal["ok"]
     version: str
@@ -77,19 +71,19 @@ class AlbumSamples(BaseModel):
     total: int
 
 
-class Changed(BaseModel):
-    """What a correction did."""
+class Correction(BaseModel):
+    """The result of a correction."""
 
-    action: str | None = Field(description="what was done or taken back; null if there was nothing to undo")
+    action: str | None = Field(description="the change that was made or undone; null if there was nothing to undo")
     group: int | None = None
 
 
 class AlbumAccess:
-    """An album, used by many requests; one thread does all its work, so answers always show the last correction.
+    """An album that serves many requests. One thread does all the work, so every answer contains the last correction.
 
     Args:
         path: The album file.
-        limits: What a request may take.
+        limits: Limits per request and per client.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,12 +100,12 @@ class AlbumAccess:
         self._worker = ThreadPoolExecutor(1, "album")
 
     async def run(self, work: Callable[[Album], T]) -> T:
-        """Run work with the album. A correction that was started runs to completion even if the caller is canceled."""
+        """Run work with the album. A correction that has started is completed even if the caller is canceled."""
         future = self._worker.submit(work, self.album)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self.limits.answer_seconds)
         except asyncio.TimeoutError:
-            message = "the album is busy: look whether the correction is there before sending it again"
+            message = "the album is busy: check whether the correction was made before you send it again"
             raise RequestError(503, "uncertain", message, {"Retry-After": "5"}) from None
         except ValueError as error:
             raise RequestError(422, "refused", str(error)) from error
@@ -126,11 +120,11 @@ class AlbumAccess:
 
 
 def create_album_app(access: AlbumAccess, keys: BearerKeys | None = None) -> FastAPI:
-    """Return the application that shows an album; it closes the album when the server stops.
+    """Return the review of an album as an ASGI application, which closes the album when the server stops.
 
     Args:
         access: The album.
-        keys: Who may ask. Without keys everybody who reaches this machine by a loopback address.
+        keys: The accepted keys. Without keys, only requests from this machine are answered.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,35 +136,18 @@ def create_album_app(access: AlbumAccess, keys: BearerKeys | None = None) -> Fas
     True
     """
     keys = keys or BearerKeys()
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        access.close()
-
-    app = FastAPI(
-        title="hypersphere album",
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,  # these pages load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-        responses=ERRORS,
+    app = create_base_app(
+        "hypersphere album",
+        "album.html",
+        limits=access.limits,
+        keys=keys,
+        fingerprint=access.album.fingerprint or "none",
+        close=access.close,
     )
-    app.add_exception_handler(HTTPException, handle_http_error)
-    app.add_exception_handler(RequestValidationError, handle_invalid_form)
-    app.add_middleware(
-        RequestMiddleware, limits=access.limits, keys=keys, fingerprint=access.album.fingerprint or "none"
-    )
-    content, headers = page("album.html")
-
-    @app.get("/", include_in_schema=False)
-    async def show() -> HTMLResponse:
-        return HTMLResponse(content, headers=headers)
 
     @app.get("/v1/health")
     async def health() -> AlbumHealth:
-        """Say whether the service works. No key is needed."""
+        """Return the state of the service. No key is needed."""
         return AlbumHealth(status="ok", version=__version__, key_needed=bool(keys))
 
     _add_reading(app, access)
@@ -190,7 +167,7 @@ def _add_reading(app: FastAPI, access: AlbumAccess) -> None:
             found = album.groups()
             names = {group.id: group.name for group in found}
             return AlbumGroups(
-                groups=[_group(album, one, names) for one in found[start : start + limit]],
+                groups=[_describe_group(album, one, names) for one in found[start : start + limit]],
                 total=len(found),
                 named=sum(name is not None for name in names.values()),
                 unassigned=len(album.unassigned()),
@@ -206,7 +183,7 @@ def _add_reading(app: FastAPI, access: AlbumAccess) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_SAMPLES_PER_PAGE)] = MAX_SAMPLES_PER_PAGE,
     ) -> AlbumSamples:
         """List the samples of a group, the least certain first."""
-        return await access.run(lambda album: _samples(album, album.members(group), start, limit))
+        return await access.run(lambda album: _describe_samples(album, album.members(group), start, limit))
 
     @app.get("/v1/album/unassigned")
     async def unassigned(
@@ -214,66 +191,68 @@ def _add_reading(app: FastAPI, access: AlbumAccess) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_SAMPLES_PER_PAGE)] = MAX_SAMPLES_PER_PAGE,
     ) -> AlbumSamples:
         """List the samples that are in no group."""
-        return await access.run(lambda album: _samples(album, album.unassigned(), start, limit))
+        return await access.run(lambda album: _describe_samples(album, album.unassigned(), start, limit))
 
 
 def _add_corrections(app: FastAPI, access: AlbumAccess) -> None:
     @app.post("/v1/album/name")
     async def name(
         group: Annotated[int, Form()], name: Annotated[str, Form(max_length=MAX_NAME_CHARACTERS)] = ""
-    ) -> Changed:
-        """Name a group. The name of another group merges the two; an empty name takes the name away."""
+    ) -> Correction:
+        """Name a group. If another group has the name, the two are merged. An empty name removes the name."""
         kept = await access.run(lambda album: album.name(group, name.strip() or None))
-        return Changed(action="named", group=kept)
+        return Correction(action="named", group=kept)
 
     @app.post("/v1/album/confirm")
-    async def confirm(group: Annotated[int, Form()]) -> Changed:
-        """Say that a group is right as it is."""
+    async def confirm(group: Annotated[int, Form()]) -> Correction:
+        """Confirm that a group is correct."""
         await access.run(lambda album: album.confirm(group))
-        return Changed(action="confirmed", group=group)
+        return Correction(action="confirmed", group=group)
 
     @app.post("/v1/album/merge")
-    async def merge(group: Annotated[list[int], Form()]) -> Changed:
-        """Say that groups show one person."""
-        return Changed(action="merged", group=await access.run(lambda album: album.merge(group)))
+    async def merge(group: Annotated[list[int], Form()]) -> Correction:
+        """Merge groups that show one person."""
+        return Correction(action="merged", group=await access.run(lambda album: album.merge(group)))
 
     @app.post("/v1/album/split")
-    async def split(sample: Annotated[list[int], Form()]) -> Changed:
-        """Make a group of its own of some samples of a group."""
-        return Changed(action="split", group=await access.run(lambda album: album.split(sample)))
+    async def split(sample: Annotated[list[int], Form()]) -> Correction:
+        """Move some samples of a group into a new group."""
+        return Correction(action="split", group=await access.run(lambda album: album.split(sample)))
 
     @app.post("/v1/album/reject")
-    async def reject(sample: Annotated[list[int], Form()]) -> Changed:
-        """Say that samples are not the person of their group."""
+    async def reject(sample: Annotated[list[int], Form()]) -> Correction:
+        """Remove samples that do not show the person of their group."""
 
         def work(album: Album) -> None:
             for one in sample:
                 album.reject(one)
 
         await access.run(work)
-        return Changed(action="rejected")
+        return Correction(action="rejected")
 
     @app.post("/v1/album/undo")
-    async def undo() -> Changed:
-        """Take back the last change."""
-        return Changed(action=await access.run(lambda album: album.undo()))
+    async def undo() -> Correction:
+        """Undo the last change."""
+        return Correction(action=await access.run(lambda album: album.undo()))
 
 
-def _group(album: Album, group: Group, names: dict[int, str | None]) -> AlbumGroup:
-    shown = [_sample(album, sample) for sample in album.members(group.id)[:SAMPLES_SHOWN]]
+def _describe_group(album: Album, group: Group, names: dict[int, str | None]) -> AlbumGroup:
+    samples = [_describe_sample(album, sample) for sample in album.members(group.id)[:SAMPLES_PER_GROUP]]
     other = None if group.similar is None else names.get(group.similar)
-    return AlbumGroup(**group._asdict(), similar_name=other, samples=shown)
+    return AlbumGroup(**group._asdict(), similar_name=other, samples=samples)
 
 
-def _samples(album: Album, found: list[Sample], start: int, limit: int) -> AlbumSamples:
-    return AlbumSamples(samples=[_sample(album, one) for one in found[start : start + limit]], total=len(found))
+def _describe_samples(album: Album, found: list[Sample], start: int, limit: int) -> AlbumSamples:
+    return AlbumSamples(
+        samples=[_describe_sample(album, one) for one in found[start : start + limit]], total=len(found)
+    )
 
 
-def _sample(album: Album, sample: Sample) -> AlbumSample:
-    """Return a sample with its thumbnail: an album of a thousand faces would otherwise be a thousand requests."""
+def _describe_sample(album: Album, sample: Sample) -> AlbumSample:
+    """Return a sample with its thumbnail, because separate thumbnails would need one request per face."""
     values: dict[str, Any] = {"id": sample.id, "file": Path(sample.path).name, "probability": sample.probability}
     try:
         content = album.thumbnail(sample.id).read_bytes()
-    except OSError:  # removed by hand, or a recording
+    except OSError:  # the user deleted it, or the sample is a recording
         return AlbumSample(**values, thumbnail=None)
     return AlbumSample(**values, thumbnail=f"data:image/jpeg;base64,{base64.b64encode(content).decode()}")

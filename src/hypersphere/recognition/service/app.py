@@ -1,29 +1,23 @@
-"""The routes of the service, with their OpenAPI description."""
+"""The routes of the recognition service."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import FastAPI, File, Form, Query, UploadFile
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
-from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from ... import __version__
 from ...geometry import cosine
 from ..calibration import Calibration
 from ..gallery_results import Identification
+from .base_app import create_base_app
 from .bearer_keys import BearerKeys
-from .errors import RequestError, handle_http_error, handle_invalid_form
-from .middleware import RequestMiddleware
-from .page import page
-from .recognizer import Recognizer, read
+from .errors import RequestError
+from .recognizer import Recognizer, read_uploads
 from .schemas import (
     Candidate,
     ComparisonAnswer,
     Embeddings,
-    Error,
     Health,
     Identified,
     Person,
@@ -38,17 +32,14 @@ from .uploads import Upload
 Image = Annotated[UploadFile, File()]
 Images = Annotated[list[UploadFile], File(description="one or more images")]
 MAX_PERSONS_PER_PAGE = 1000
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Error} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
-}
 
 
 def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAPI:
-    """Return the application, which closes the recognizer when the server stops.
+    """Return the recognition service as an ASGI application, which closes the recognizer when the server stops.
 
     Args:
         recognizer: The embedder and the gallery.
-        keys: Who may ask. Without keys everybody who reaches this machine by a loopback address.
+        keys: The accepted keys. Without keys, only requests from this machine are answered.
 
     >>> import tempfile
     >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
@@ -61,40 +52,21 @@ def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAP
     True
     """
     keys = keys or BearerKeys()
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        recognizer.close()
-
-    app = FastAPI(
-        title="hypersphere",
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,  # these pages load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-        responses=ERRORS,
-    )
-    app.add_exception_handler(HTTPException, handle_http_error)
-    app.add_exception_handler(RequestValidationError, handle_invalid_form)
-    app.add_middleware(
-        RequestMiddleware, limits=recognizer.limits, keys=keys, fingerprint=recognizer.embedder.fingerprint
+    app = create_base_app(
+        "hypersphere",
+        "page.html",
+        limits=recognizer.limits,
+        keys=keys,
+        fingerprint=recognizer.embedder.fingerprint,
+        close=recognizer.close,
     )
     _add_pictures(app, recognizer)
     _add_faces(app, recognizer)
     _add_persons(app, recognizer)
-    content, headers = page()
-
-    @app.get("/", include_in_schema=False)
-    async def show() -> HTMLResponse:
-        return HTMLResponse(content, headers=headers)
-
-    _describe_keys(app, bool(keys))
 
     @app.get("/v1/health")
     async def health() -> Health:
-        """Say whether the service works. No key is needed."""
+        """Return the state of the service and of its gallery. No key is needed."""
         if not recognizer.batcher.alive:
             raise RequestError(503, "stopped", "the service is stopping")
         state = await recognizer.gallery_state()
@@ -104,57 +76,34 @@ def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAP
     return app
 
 
-def _describe_keys(app: FastAPI, needed: bool) -> None:
-    """Add the security scheme to the OpenAPI description: a bearer key for everything but ``/v1/health``."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = describe()
-        scheme = {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "one of the keys that the service was started with",
-        }
-        document.setdefault("components", {})["securitySchemes"] = {"key": scheme}
-        for path, methods in document["paths"].items():
-            for operation in methods.values():
-                optional: list[dict[str, Any]] = (
-                    [] if needed else [{}]
-                )  # without keys, requests from this machine need none
-                operation["security"] = [] if path == "/v1/health" else [{"key": []}, *optional]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
 def _add_pictures(app: FastAPI, recognizer: Recognizer) -> None:
     @app.post("/v1/embeddings")
     async def embeddings(image: Images) -> Embeddings:
         """Return the features of images."""
-        features = await recognizer.features(await read("image", image))
+        features = await recognizer.features(await read_uploads("image", image))
         rows = features.tolist()
         return Embeddings(model=recognizer.embedder.fingerprint, dimension=features.shape[1], embeddings=rows)
 
     @app.post("/v1/compare")
     async def compare(first: Image, second: Image) -> ComparisonAnswer:
-        """Compare two images: is it the same person?"""
-        uploads = [*await read("first", [first]), *await read("second", [second])]
+        """Compare two images, and return whether they show the same person."""
+        uploads = [*await read_uploads("first", [first]), *await read_uploads("second", [second])]
         features = await recognizer.features(uploads)
         score = cosine(features[:1], features[1:]).item()
-        found = await recognizer.read_gallery(_calibration(recognizer))
+        found = await recognizer.read_gallery(_read_calibration(recognizer))
         same = None if found is None else score >= found.threshold
-        return ComparisonAnswer(score=score, same=same, threshold=_threshold(found))
+        return ComparisonAnswer(score=score, same=same, threshold=_describe_threshold(found))
 
     @app.post("/v1/search")
     async def search(image: Image, k: Annotated[int, Form(ge=1, le=100)] = 5) -> Search:
-        """Find who is on an image among everybody who is enrolled, or nobody: ``person`` is null for a stranger."""
-        features = await recognizer.features(await read("image", [image]))
+        """Find the person on an image among the enrolled people. ``person`` is null for a stranger."""
+        features = await recognizer.features(await read_uploads("image", [image]))
         found = await recognizer.read_gallery(lambda: recognizer.gallery.search(features, k))
         candidates = [
             Candidate(name=match.identity, score=match.score, accepted=match.accepted)
             for match in found.answer.candidates
         ]
-        threshold = _threshold(found.calibration)
+        threshold = _describe_threshold(found.calibration)
         assert threshold is not None
         return Search(
             person=found.answer.name,
@@ -167,19 +116,21 @@ def _add_pictures(app: FastAPI, recognizer: Recognizer) -> None:
 def _add_faces(app: FastAPI, recognizer: Recognizer) -> None:
     @app.post("/v1/identify")
     async def identify(image: Image, k: Annotated[int, Form(ge=1, le=100)] = 1) -> Identified:
-        """Find everybody on a photograph among the enrolled, with a box for each face."""
-        (upload,) = await read("image", [image])
+        """Find all faces of a photograph among the enrolled people, with a box for each face."""
+        (upload,) = await read_uploads("image", [image])
         photograph, features = await recognizer.find(upload)
         width, height = photograph.width, photograph.height
         if not photograph.found:
             return Identified(width=width, height=height, found=[], threshold=None, warning=None)
         answers = await recognizer.read_gallery(lambda: recognizer.gallery.search_all(features, k))
-        found = [_describe(one.answer, prepared.info) for one, prepared in zip(answers, photograph.found, strict=True)]
-        threshold = _threshold(answers[0].calibration)
+        found = [
+            _describe_face(one.answer, prepared.info) for one, prepared in zip(answers, photograph.found, strict=True)
+        ]
+        threshold = _describe_threshold(answers[0].calibration)
         return Identified(width=width, height=height, found=found, threshold=threshold, warning=answers[0].warning)
 
 
-def _describe(answer: Identification, info: Mapping[str, Any]) -> Recognized:
+def _describe_face(answer: Identification, info: Mapping[str, Any]) -> Recognized:
     candidates = [
         Candidate(name=match.identity, score=match.score, accepted=match.accepted) for match in answer.candidates
     ]
@@ -201,9 +152,9 @@ def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
     @app.get("/v1/persons")
     async def persons(
         limit: Annotated[int, Query(ge=1, le=MAX_PERSONS_PER_PAGE)] = MAX_PERSONS_PER_PAGE,
-        after: Annotated[str, Query(description="the name that the previous page ended with")] = "",
+        after: Annotated[str, Query(description="the last name of the previous page")] = "",
     ) -> Persons:
-        """List who is enrolled, in pages: ``next`` is the ``after`` of the next page, null on the last one."""
+        """List the enrolled people in pages. ``next`` is the ``after`` of the next page, null on the last one."""
         found = await recognizer.read_gallery(lambda: recognizer.gallery.people(after, limit + 1))
         page = [Person(name=name, templates=count) for name, count in found.items()][:limit]
         return Persons(persons=page, next=page[-1].name if len(found) > limit else None)
@@ -212,14 +163,16 @@ def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
     async def enrol(
         name: Annotated[str, Form()],
         image: Images,
-        face: Annotated[int | None, Form(ge=0, description="which face, as /v1/identify numbers them from 0")] = None,
+        face: Annotated[
+            int | None, Form(ge=0, description="number of the face in the answer of /v1/identify, from 0")
+        ] = None,
     ) -> Person:
-        """Enroll images of a person, new or known. They are on disk when this is answered; the same image again changes nothing.
+        """Enroll images of a new or enrolled person. They are on disk when the answer is sent.
 
-        Of several faces the embedder's policy chooses, which is the largest for pretrained models, unless ``face`` says
-        which one.
+        Enrolling the same image again changes nothing. If a photograph shows several faces, ``face`` selects one; by
+        default the embedder's preprocessing decides, which for pretrained models takes the largest.
         """
-        uploads = await read("image", image)
+        uploads = await read_uploads("image", image)
         sources = [upload.source for upload in uploads]
         if face is None:
             features = await recognizer.features(uploads)
@@ -228,18 +181,18 @@ def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
         count = await recognizer.change_gallery(lambda: gallery_access.enrol(name, features, sources))
         return Person(name=name.strip(), templates=count)
 
-    async def removed(name: str) -> Removed:
+    async def remove_person(name: str) -> Removed:
         return Removed(name=name, removed=await recognizer.change_gallery(lambda: gallery_access.remove(name)))
 
     @app.delete("/v1/persons")
     async def remove(name: Annotated[str, Query()]) -> Removed:
-        """Remove a person; any name can be given here, also one that no path can hold, such as two dots."""
-        return await removed(name)
+        """Remove a person. Unlike the path, the query accepts every name, such as two dots."""
+        return await remove_person(name)
 
     @app.delete("/v1/persons/{name:path}")
     async def remove_path(name: str) -> Removed:
         """Remove a person."""
-        return await removed(name)
+        return await remove_person(name)
 
 
 async def _choose_face(recognizer: Recognizer, uploads: list[Upload], face: int) -> tuple[Tensor, list[str]]:
@@ -253,8 +206,8 @@ async def _choose_face(recognizer: Recognizer, uploads: list[Upload], face: int)
     return features[face : face + 1], [f"{uploads[0].source}#face={face}"]
 
 
-def _calibration(recognizer: Recognizer) -> Any:
-    """Return the calibration; a gallery of another model has none for these features."""
+def _read_calibration(recognizer: Recognizer) -> Any:
+    """Return a function that reads the calibration for comparing images. A gallery of another model has none."""
 
     def work() -> Calibration | None:
         return None if recognizer.gallery.state() == "other_model" else recognizer.gallery.verification()
@@ -262,5 +215,5 @@ def _calibration(recognizer: Recognizer) -> Any:
     return work
 
 
-def _threshold(found: Calibration | None) -> Threshold | None:
+def _describe_threshold(found: Calibration | None) -> Threshold | None:
     return None if found is None else Threshold(value=found.threshold, by=found.by, rate=found.rate)

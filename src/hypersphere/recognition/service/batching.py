@@ -9,18 +9,17 @@ from concurrent.futures import Future
 from jaxtyping import Float
 from torch import Tensor
 
-Job = tuple[
-    Sequence[Tensor], "Future[Tensor]"
-]  # requests differ in how many samples they bring, and samples in their windows
+Job = tuple[Sequence[Tensor], "Future[Tensor]"]
+"""The prepared samples of one request, each with its windows, and the future of their features."""
 
 
 class Batcher:
     """Collects images that arrive within a short window and embeds them in one batch.
 
     Args:
-        embed: Features of prepared samples, each with its windows (k, …), such as ``Embedder.of_windows``.
+        embed: Computes the features of prepared samples, each with its windows (k, …), such as ``Embedder.of_windows``.
         window: Seconds that the first image of a batch waits for others.
-        largest: Images from which on a batch does not wait.
+        max_batch: Maximum number of images in a batch. A larger request is a batch of its own.
 
     >>> batcher = Batcher(lambda samples: torch.cat(list(samples)).float().mean((2, 3)))
     >>> batcher.submit([torch.full((1, 3, 2, 2), 7, dtype=torch.uint8)]).result().tolist()
@@ -28,8 +27,8 @@ class Batcher:
     >>> batcher.close()
     """
 
-    def __init__(self, embed: Callable[[Sequence[Tensor]], Tensor], window: float = 0.002, largest: int = 32):
-        self.embed, self.window, self.largest = embed, window, largest
+    def __init__(self, embed: Callable[[Sequence[Tensor]], Tensor], window: float = 0.002, max_batch: int = 32):
+        self.embed, self.window, self.max_batch = embed, window, max_batch
         self._jobs: deque[Job] = deque()
         self._change = threading.Condition()
         self._closed = False
@@ -37,9 +36,12 @@ class Batcher:
         self._thread.start()
 
     def submit(self, images: Sequence[Tensor]) -> "Future[Tensor]":
-        """Queue prepared images of one request; the future gives their features ``(n, d)`` on the CPU.
+        """Queue the prepared images of one request, and return a future of their features ``(n, d)`` on the CPU.
 
-        A future that is cancelled before its turn costs nothing. After :meth:`close` this is a ``RuntimeError``.
+        Images are not embedded if their future was canceled before.
+
+        Raises:
+            RuntimeError: If the batcher is closed.
         """
         future: Future[Tensor] = Future()
         with self._change:
@@ -55,36 +57,36 @@ class Batcher:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Close the queue after the submitted work, and end the thread."""
+        """Finish the submitted work and end the thread."""
         with self._change:
             self._closed = True
             self._change.notify()
         self._thread.join()
 
     def _run(self) -> None:
-        while jobs := self._take():
-            wanted = [(images, future) for images, future in jobs if future.set_running_or_notify_cancel()]
-            if wanted:
-                self._work(wanted)
+        while jobs := self._take_jobs():
+            pending = [(images, future) for images, future in jobs if future.set_running_or_notify_cancel()]
+            if pending:
+                self._embed_jobs(pending)
 
-    def _take(self) -> list[Job]:
-        """Return the next jobs, at least one; none when the batcher is closed and all is done."""
+    def _take_jobs(self) -> list[Job]:
+        """Wait for the jobs of the next batch and return them; none after the last one of a closed batcher."""
         with self._change:
             self._change.wait_for(lambda: self._jobs or self._closed)
             end = time.monotonic() + self.window
-            while not self._closed and self._count_waiting() < self.largest and (left := end - time.monotonic()) > 0:
+            while not self._closed and self._count_waiting() < self.max_batch and (left := end - time.monotonic()) > 0:
                 self._change.wait(left)
-            taken: list[Job] = []
+            batch: list[Job] = []
             count = 0
-            while self._jobs and (not taken or count + len(self._jobs[0][0]) <= self.largest):
-                taken.append(self._jobs.popleft())
-                count += len(taken[-1][0])
-            return taken
+            while self._jobs and (not batch or count + len(self._jobs[0][0]) <= self.max_batch):
+                batch.append(self._jobs.popleft())
+                count += len(batch[-1][0])
+            return batch
 
     def _count_waiting(self) -> int:
         return sum(len(images) for images, _ in self._jobs)
 
-    def _work(self, jobs: Sequence[Job]) -> None:
+    def _embed_jobs(self, jobs: Sequence[Job]) -> None:
         try:
             features: Float[Tensor, "n d"] = self.embed([windows for images, _ in jobs for windows in images]).cpu()
             parts = features.split([len(images) for images, _ in jobs])

@@ -1,4 +1,4 @@
-"""The gallery of a service: opened when first needed, with every failure turned into an HTTP error."""
+"""The gallery of a service. It is opened on first use, and every failure becomes an HTTP error."""
 
 import logging
 import threading
@@ -18,16 +18,16 @@ from .errors import RequestError
 T = TypeVar("T")
 log = logging.getLogger("hypersphere.service")
 MAX_NAME_CHARACTERS = 200
-REPLACED = "the file of the gallery was moved or replaced while the service runs: start the service again"
+REPLACED = "the file of the gallery was moved or replaced while the service was running: restart the service"
 UNCERTAIN = (
-    "it is not known whether the change was made: send the request again, which is safe, because the same picture is enrolled "
-    "once and removing somebody who is gone is a 404"
+    "it is not known whether the change was made: send the request again. This is safe: the same picture is enrolled only "
+    "once, and removing an unknown person is an error 404"
 )
 State = Literal["ready", "empty", "not_calibrated", "other_model"]
 
 
 class Found(NamedTuple):
-    """Candidates, best first, the calibration that they were judged by, and what should be known about it."""
+    """The candidates of a probe, the calibration of their threshold, and its warning."""
 
     answer: Identification
     calibration: Calibration
@@ -35,11 +35,11 @@ class Found(NamedTuple):
 
 
 class GalleryAccess:
-    """Enrols, removes, lists and searches in the gallery at ``location``. The first enrolment makes it if there is none.
+    """Access to the gallery at ``location``: enroll, remove, list and search. The first enrollment creates it.
 
     Args:
         location: A file, or ``postgresql://…``.
-        fingerprint: Of the model whose features are brought. With a gallery of another model every call is a 409.
+        fingerprint: The fingerprint of the model. Every call on a gallery of another model is an error 409.
         key: Key of an encrypted gallery, as :class:`~hypersphere.recognition.Gallery` takes it.
 
     >>> import tempfile
@@ -52,13 +52,13 @@ class GalleryAccess:
     def __init__(self, location: str | Path, fingerprint: str, key: bytes | str | Path | None = None):
         self.location, self.fingerprint, self._key = str(location), fingerprint, key
         self._gallery: Gallery | None = None
-        self._file: tuple[int, int] | None = None  # which file was opened, whatever its name is now
-        self._lock = threading.RLock()  # the answers of several calls belong together
+        self._file: tuple[int, int] | None = None  # device and inode of the opened file
+        self._lock = threading.RLock()  # a method may make several calls to the gallery
 
     def state(self) -> State:
-        """Return whether persons can be searched for, and if not, why."""
+        """Return whether the gallery can be searched, and if not, why."""
         try:
-            return self._with(_state)
+            return self._run(_read_state)
         except RequestError as error:
             if error.code == "model_mismatch":
                 return "other_model"
@@ -67,59 +67,59 @@ class GalleryAccess:
             raise
 
     def people(self, after: str = "", limit: int | None = None) -> dict[str, int]:
-        """Return the persons behind ``after`` in alphabetical order, with the number of their templates."""
-        return {} if self._is_missing() else self._with(lambda gallery: gallery.list(after, limit))
+        """Return the number of templates of each person after ``after``, in alphabetical order."""
+        return {} if self._is_missing() else self._run(lambda gallery: gallery.list(after, limit))
 
     def verification(self) -> Calibration | None:
-        """Return the calibration for comparing two pictures, by FAR; None if there is none."""
-        return None if self._is_missing() else self._with(lambda gallery: gallery.calibrations.get("far"))
+        """Return the calibration by FAR, which judges pairs of pictures; None if there is none."""
+        return None if self._is_missing() else self._run(lambda gallery: gallery.calibrations.get("far"))
 
     def enrol(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> int:
-        """Add templates and return how many the person has now. On disk when this returns."""
-        normal = _name(name)
+        """Add templates and return how many the person has now. They are on disk when this returns."""
+        identity = _check_name(name)
         try:
             check_templates(features)  # before a gallery is created for them
         except ValueError as error:
             raise RequestError(422, "unusable_features", str(error)) from error
 
         def work(gallery: Gallery) -> int:
-            gallery.enrol(normal, features, sources)
-            return gallery.count(normal)
+            gallery.enrol(identity, features, sources)
+            return gallery.count(identity)
 
-        return self._with(work, create=True)
+        return self._run(work, create=True)
 
     def remove(self, name: str) -> int:
         """Remove a person and return the number of removed templates. An unknown person is a 404."""
-        normal = _name(name)
+        identity = _check_name(name)
         unknown = RequestError(404, "unknown_person", "nobody of this name is enrolled")
         if self._is_missing():
             raise unknown
 
         def work(gallery: Gallery) -> int:
-            if normal not in gallery:
+            if identity not in gallery:
                 raise unknown
-            return gallery.remove(normal)
+            return gallery.remove(identity)
 
-        return self._with(work)
+        return self._run(work)
 
     def search(self, features: Float[Tensor, "1 d"], k: int) -> Found:
-        """Return the ``k`` likeliest persons; nobody is accepted below the calibrated threshold."""
+        """Return the ``k`` most similar people. Nobody is accepted below the calibrated threshold."""
         return self.search_all(features, k)[0]
 
     def search_all(self, features: Float[Tensor, "n d"], k: int) -> list[Found]:
-        """Return the ``k`` likeliest persons for each feature."""
+        """Return the ``k`` most similar people of each feature."""
 
         def work(gallery: Gallery) -> list[Found]:
             if not len(gallery):
-                raise _empty()
-            calibration = _identification(gallery)
+                raise _make_empty_error()
+            calibration = _find_calibration(gallery)
             if calibration is None:
-                raise RequestError(409, "not_calibrated", _how_to_calibrate(self.location))
+                raise RequestError(409, "not_calibrated", _explain_calibration(self.location))
             warning = calibration.warning(len(gallery))
             answers = gallery.identify(features, k, calibration.threshold)
             return [Found(answer, calibration, warning) for answer in answers]
 
-        return self._with(work)
+        return self._run(work)
 
     def close(self) -> None:
         """Close the gallery."""
@@ -128,42 +128,42 @@ class GalleryAccess:
                 self._gallery.close()
                 self._gallery = None
 
-    def _with(self, work: Callable[[Gallery], T], create: bool = False) -> T:
+    def _run(self, work: Callable[[Gallery], T], create: bool = False) -> T:
         with self._lock:
             try:
                 if self._gallery is None:
                     self._gallery = self._open_gallery(create)
-                    self._file = self._file_now()
+                    self._file = self._identify_file()
             except (OSError, ValueError) as error:
-                raise _unavailable(error) from error
-            if self._file != self._file_now():
-                raise RequestError(503, "gallery_replaced", REPLACED)  # what is written now would be lost
+                raise _make_unavailable_error(error) from error
+            if self._file != self._identify_file():
+                raise RequestError(503, "gallery_replaced", REPLACED)  # a change of the old file would be lost
             try:
                 return work(self._gallery)
             except UncertainCommitError as error:
                 log.error("a commit is uncertain: %s", error)
                 raise RequestError(503, "uncertain", UNCERTAIN, {"Retry-After": "5"}) from error
             except OSError as error:
-                raise _unavailable(error) from error
-            except ValueError as error:  # a network may give NaN, or nothing but zeros
+                raise _make_unavailable_error(error) from error
+            except ValueError as error:  # a network may compute NaN or only zeros
                 raise RequestError(422, "unusable_features", str(error)) from error
 
     def _open_gallery(self, create: bool) -> Gallery:
         if self._is_missing():
             if not create:
-                raise _empty()
+                raise _make_empty_error()
         else:
             with Gallery(self.location, create=False, key=self._key) as found:
                 if found.fingerprint != self.fingerprint:
-                    kept = "no named model" if found.fingerprint is None else f"model {found.fingerprint[:12]}"
+                    stored = "an unknown model" if found.fingerprint is None else f"model {found.fingerprint[:12]}"
                     message = (
-                        f"the gallery holds features of {kept}, the service runs model {self.fingerprint[:12]}: "
-                        "serve it with its own model, or enrol everyone anew in another gallery"
+                        f"the gallery holds features of {stored}, the service runs model {self.fingerprint[:12]}: "
+                        "serve the gallery with its own model, or enroll everybody in a new gallery"
                     )
                     raise RequestError(409, "model_mismatch", message)
         return Gallery(self.location, self.fingerprint, create=create, key=self._key)
 
-    def _file_now(self) -> tuple[int, int] | None:
+    def _identify_file(self) -> tuple[int, int] | None:
         if is_server(self.location):
             return None
         try:
@@ -176,19 +176,19 @@ class GalleryAccess:
         return self._gallery is None and not is_server(self.location) and not Path(self.location).exists()
 
 
-def _state(gallery: Gallery) -> State:
+def _read_state(gallery: Gallery) -> State:
     if not len(gallery):
         return "empty"
-    return "not_calibrated" if _identification(gallery) is None else "ready"
+    return "not_calibrated" if _find_calibration(gallery) is None else "ready"
 
 
-def _identification(gallery: Gallery) -> Calibration | None:
+def _find_calibration(gallery: Gallery) -> Calibration | None:
     """Return the calibration for searching: by FPIR, or else by FAR."""
     stored = gallery.calibrations
     return stored.get("fpir", stored.get("far"))
 
 
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     if len(name) > MAX_NAME_CHARACTERS:
         raise RequestError(
             422, "bad_name", f"a name must have at most {MAX_NAME_CHARACTERS} characters, got {len(name)}"
@@ -199,19 +199,19 @@ def _name(name: str) -> str:
         raise RequestError(422, "bad_name", str(error)) from error
 
 
-def _empty() -> RequestError:
-    return RequestError(409, "gallery_empty", "the gallery is empty: enrol someone first, by POST /v1/persons")
+def _make_empty_error() -> RequestError:
+    return RequestError(409, "gallery_empty", "the gallery is empty: enroll someone first with POST /v1/persons")
 
 
-def _unavailable(error: Exception) -> RequestError:
+def _make_unavailable_error(error: Exception) -> RequestError:
     log.error("the gallery cannot be used: %s", error)  # clients must not learn the location of the file
     return RequestError(503, "gallery_unavailable", "the gallery cannot be used at the moment", {"Retry-After": "5"})
 
 
-def _how_to_calibrate(location: str) -> str:
+def _explain_calibration(location: str) -> str:
     name = "GALLERY" if is_server(location) else Path(location).name
     return (
-        "the gallery has no threshold yet, so a stranger could not be told from a known person: run "
+        "the gallery has no threshold yet, so strangers could not be rejected: run "
         f"`hypersphere gallery calibrate {name} EMBEDDER strangers/ --fpir 0.01` with pictures of people who are "
-        "neither enrolled nor were trained on; the service need not be stopped"
+        "neither enrolled nor in the training set; the service can keep running"
     )

@@ -1,4 +1,4 @@
-"""How much a request may ask for: bytes, pixels, time, and how often."""
+"""Limits of the service per request and per client: bytes, pixels, time and rate."""
 
 import math
 from collections.abc import Sequence
@@ -7,24 +7,26 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and one client, may take. What is beyond is refused while it arrives.
+    """Limits per request and per client. A request that exceeds one is refused while it arrives.
 
     Args:
-        body_bytes: Of the whole body of a request.
-        images: In one request.
-        faces: In one photograph; the largest are recognized.
-        pixels: Of one image, compared before any pixel is decoded.
-        recording_samples: Of all channels of one recording, compared before it is decoded. The default is 10 minutes at 48 kHz.
-        decoding_seconds: For decoding one image; its decoder is stopped afterwards.
-        sending_seconds: In which the head of a request, and then its body, must have arrived, and in which the client must
-            have read the answer.
-        answer_seconds: In which features must be there; also what a stop waits for requests that were begun.
-        per_minute: Requests of one client, by key or else by address.
-        burst: Requests that a client who was quiet may make at once.
-        at_once: Requests that are processed at the same time; further ones are answered with "try again later".
-        connections: Open connections of all clients; more are closed at once. Fewer if the process may not open as many
-            files.
-        per_address: Open connections from one address. A proxy in front of the service counts as one address.
+        body_bytes: Maximum size of the body of a request.
+        images: Maximum number of images in a request.
+        faces: Maximum number of faces in a photograph; the largest faces are recognized.
+        pixels: Maximum number of pixels of an image, checked before it is decoded.
+        recording_samples: Maximum number of samples of a recording, over all channels, checked before it is decoded. The
+            default is 10 minutes at 48 kHz.
+        decoding_seconds: Maximum time for decoding an image. Its decoder is stopped afterwards.
+        sending_seconds: Maximum time for the head of a request to arrive, for its body to arrive, and for the client to
+            read the answer.
+        answer_seconds: Maximum time for computing features, and for finishing running requests when the service stops.
+        per_minute: Requests per minute of one client, identified by its key or else by its address.
+        burst: Requests that a client may send at once after a pause.
+        at_once: Maximum number of requests processed at the same time; further requests get an error 503.
+        connections: Maximum number of open connections of all clients; further ones are closed. The number is lower if
+            the process may not open as many files.
+        per_address: Maximum number of open connections from one address. A proxy in front of the service counts as one
+            address.
 
     >>> Limits.from_words(["pixels=1000000", "burst=5"]).pixels
     1000000
@@ -47,13 +49,13 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            whole = field.type is int
-            if not (isinstance(value, int | float) and 0 < value < math.inf) or (whole and value != int(value)):
-                raise ValueError(f"limit {field.name} must be a positive {_kind(whole)}, got {value!r}")
+            is_integer = field.type is int
+            if not (isinstance(value, int | float) and 0 < value < math.inf) or (is_integer and value != int(value)):
+                raise ValueError(f"limit {field.name} must be a positive {_name_type(is_integer)}, got {value!r}")
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> "Limits":
-        """Return the defaults with some changed by ``name=value``."""
+        """Return the default limits, changed by words ``name=value``."""
         known = {field.name: field.type for field in fields(cls)}
         changed: dict[str, float] = {}
         for word in words:
@@ -64,10 +66,10 @@ class Limits:
                 changed[name] = int(value) if known[name] is int else float(value)
             except ValueError as error:
                 raise ValueError(
-                    f"limit {name} must be a positive {_kind(known[name] is int)}, got {value!r}"
+                    f"limit {name} must be a positive {_name_type(known[name] is int)}, got {value!r}"
                 ) from error
         return cls(**changed)  # type: ignore[arg-type]
 
 
-def _kind(whole: bool) -> str:
-    return "integer" if whole else "number"
+def _name_type(is_integer: bool) -> str:
+    return "integer" if is_integer else "number"

@@ -19,8 +19,8 @@ from .limits import Limits
 from .rate_limit import TokenBuckets
 
 log = logging.getLogger("hypersphere.service")
-PATHS_WITHOUT_KEY = ("/", "/v1/health", "/openapi.json")  # they say nothing about persons
-DRAIN_SECONDS = 1.0
+PATHS_WITHOUT_KEY = ("/", "/v1/health", "/openapi.json")  # they reveal nothing about enrolled people
+DRAIN_SECONDS = 1.0  # how long the rest of a refused body is read
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
@@ -46,7 +46,7 @@ class RequestMiddleware:
             return await self.app(scope, receive, send)
         started, status = time.perf_counter(), 0
         body = RequestBody(receive, self.limits)
-        request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        request_id = _choose_request_id(Headers(scope=scope).get("x-request-id"))
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def answer(message: Message) -> None:
@@ -72,39 +72,48 @@ class RequestMiddleware:
             failure = error
         except Exception:
             log.exception("%s failed", request_id)
-            failure = RequestError(500, "internal", "the service failed; its log has the reason under this request id")
+            failure = RequestError(
+                500, "internal", "the service failed; its log contains the reason under this request id"
+            )
         finally:
             self.working -= 1
         if failure is not None and not status:
             await failure.response(request_id)(scope, receive, answer)
-        # The route and not the path, which may hold somebody's name.
+        # Log the route instead of the path, because a path may contain the name of a person.
         route = getattr(scope.get("route"), "path", "-")
-        took = 1e3 * (time.perf_counter() - started)
-        log.info("%s %s %s %d %.1f ms %s", request_id, scope["method"], route, status, took, _address(scope))
+        milliseconds = 1e3 * (time.perf_counter() - started)
+        log.info(
+            "%s %s %s %d %.1f ms %s", request_id, scope["method"], route, status, milliseconds, _get_address(scope)
+        )
 
     def _admit(self, scope: Scope) -> None:
-        headers, address = Headers(scope=scope), _address(scope)
+        headers, address = Headers(scope=scope), _get_address(scope)
         owner = self.keys.owner(headers.get("authorization"))
-        wait = self.rates.take(owner or address)  # first, so that rejected requests count too
+        wait = self.rates.take(owner or address)  # first, so that refused requests count too
         if wait:
-            raise RequestError(429, "too_often", "too many requests", {"Retry-After": str(math.ceil(wait))})
+            raise RequestError(
+                429,
+                "too_often",
+                "too many requests: wait as long as the header Retry-After says",
+                {"Retry-After": str(math.ceil(wait))},
+            )
         self._check_origin(headers)
         if self.keys and owner is None and scope["path"] not in PATHS_WITHOUT_KEY:
-            message = "a key is needed, as the header Authorization: Bearer KEY"
+            message = "a key is needed: send it in the header Authorization: Bearer KEY"
             raise RequestError(401, "no_key", message, {"WWW-Authenticate": "Bearer"})
         if self.working > self.limits.at_once:
-            message = f"{self.limits.at_once} requests are being worked on: come again"
+            message = f"{self.limits.at_once} requests are being processed: try again later"
             raise RequestError(503, "busy", message, {"Retry-After": "1"})
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.body_bytes:
-            raise _too_large(self.limits)
-        wanted = headers.get("x-model-fingerprint")
-        if wanted is not None and wanted != self.fingerprint:
-            message = f"the service runs model {self.fingerprint}, not the one that X-Model-Fingerprint names"
+            raise _make_size_error(self.limits)
+        requested = headers.get("x-model-fingerprint")
+        if requested is not None and requested != self.fingerprint:
+            message = f"the service runs model {self.fingerprint}, but X-Model-Fingerprint names another one"
             raise RequestError(409, "model_mismatch", message)
 
     def _check_origin(self, headers: Headers) -> None:
-        """Refuse requests from pages of other sites, which a browser lets send forms anywhere."""
+        """Refuse requests from pages of other sites, because browsers let a page send forms to any address."""
         host, origin = headers.get("host", ""), headers.get("origin")
         try:
             name, origin_host = urlsplit(f"//{host}").hostname, None if origin is None else urlsplit(origin).netloc
@@ -123,37 +132,37 @@ class RequestBody:
     def __init__(self, receive: Receive, limits: Limits):
         self._receive, self.limits = receive, limits
         self.end = time.monotonic() + limits.sending_seconds
-        self.size, self.whole = 0, False
+        self.size, self.is_complete = 0, False
 
     async def receive(self) -> Message:
-        """Return the next part; raise a :class:`RequestError` if it is late or the body too large."""
-        if self.whole:
+        """Return the next part. Raise a :class:`RequestError` if it is late or the body is too large."""
+        if self.is_complete:
             return await self._receive()
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, self.end - time.monotonic()))
         except asyncio.TimeoutError:
-            text = f"the body must arrive within {self.limits.sending_seconds:g} s"
-            raise RequestError(408, "too_slow", text, {"Connection": "close"}) from None
+            reason = f"the body must arrive within {self.limits.sending_seconds:g} s"
+            raise RequestError(408, "too_slow", reason, {"Connection": "close"}) from None
         self.size += len(message.get("body", b""))
         if self.size > self.limits.body_bytes:
-            raise _too_large(self.limits)
-        self.whole = not message.get("more_body", False)
+            raise _make_size_error(self.limits)
+        self.is_complete = not message.get("more_body", False)
         return message
 
     async def drain(self) -> None:
         """Read on briefly after an error was answered, because a client that is still sending would not see the answer."""
         self.end = min(self.end, time.monotonic() + DRAIN_SECONDS)
         with contextlib.suppress(asyncio.TimeoutError):
-            while not self.whole and time.monotonic() < self.end:
+            while not self.is_complete and time.monotonic() < self.end:
                 message = await asyncio.wait_for(self._receive(), max(0.0, self.end - time.monotonic()))
-                self.whole = not message.get("more_body", False)
+                self.is_complete = not message.get("more_body", False)
 
 
-def _request_id(given: str | None) -> str:
-    return given if given is not None and REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+def _choose_request_id(requested: str | None) -> str:
+    return requested if requested is not None and REQUEST_ID.fullmatch(requested) else uuid.uuid4().hex
 
 
-def _address(scope: Scope) -> str:
+def _get_address(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else "-"
 
 
@@ -164,6 +173,6 @@ def _is_loopback(host: str | None) -> bool:
         return False
 
 
-def _too_large(limits: Limits) -> RequestError:
+def _make_size_error(limits: Limits) -> RequestError:
     message = f"the body must have at most {limits.body_bytes} bytes"
     return RequestError(413, "too_large", message, {"Connection": "close"})

@@ -1,4 +1,4 @@
-"""The page at ``/``: a file of the package; only its own script and style may run in it."""
+"""The HTML pages of the service. A content security policy allows only their own script and style."""
 
 import base64
 import hashlib
@@ -6,15 +6,16 @@ import re
 from importlib import resources
 
 
-def page(name: str = "page.html") -> tuple[str, dict[str, str]]:
-    """Return a page and its headers: a content security policy that names the hashes of its script and its style.
+def load_page(name: str = "page.html") -> tuple[str, dict[str, str]]:
+    """Return a page and its headers.
 
-    Nothing else runs, nothing is loaded from elsewhere, no other page can frame it.
+    The content security policy contains the hashes of the page's script and style. Nothing else runs, nothing is loaded
+    from other sites, and no other page can frame it.
 
     Args:
-        name: A file of this package.
+        name: The file name in this package.
 
-    >>> content, headers = page()
+    >>> content, headers = load_page()
     >>> content.startswith("<!doctype html>"), "default-src 'none'" in headers["Content-Security-Policy"]
     (True, True)
     """

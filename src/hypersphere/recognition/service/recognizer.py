@@ -1,4 +1,4 @@
-"""The work behind the routes: decoding in a few threads, embedding in one, reading and changing the gallery in two."""
+"""The work behind the routes, in threads: decoding, embedding, and reading and changing the gallery."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,9 +31,9 @@ class Recognizer:
     """An embedder and a gallery, used by many requests at once.
 
     Args:
-        embedder: Makes the features.
+        embedder: Computes the features.
         gallery: The file of a gallery, or ``postgresql://…``.
-        limits: What a request may take.
+        limits: Limits per request and per client.
         key: Key of an encrypted gallery: 32 bytes or a key file; the default is the variable ``HYPERSPHERE_GALLERY_KEY``.
         window: Seconds that an image waits for others to be embedded with.
 
@@ -67,9 +67,9 @@ class Recognizer:
         self._last_state: State | None = None
 
     async def features(self, uploads: Sequence[Upload]) -> Float[Tensor, "n d"]:
-        """Return the features of uploaded images, or an error: 503 when they are not there in time."""
+        """Return the features of uploaded images. If they take too long, the request gets an error 503."""
         if not uploads or len(uploads) > self.limits.images:
-            message = f"a request must hold 1 to {self.limits.images} images, got {len(uploads)}"
+            message = f"a request must contain 1 to {self.limits.images} images, got {len(uploads)}"
             raise RequestError(413 if uploads else 422, "wrong_number_of_images", message)
         return _check_finite(await self._in_time(self._features(uploads)))
 
@@ -82,11 +82,11 @@ class Recognizer:
         try:
             return await asyncio.wait_for(work, self.limits.answer_seconds)
         except asyncio.TimeoutError:
-            message = f"no features within {self.limits.answer_seconds:g} s: the service is busy, come again"
+            message = f"no features within {self.limits.answer_seconds:g} s: the service is busy; try again later"
             raise RequestError(503, "timeout", message, {"Retry-After": "5"}) from None
 
     def warm_up(self) -> None:
-        """Decode and embed one sample, so that missing packages are named at once and the first request is no slower."""
+        """Decode and embed one sample, so that missing packages are reported at start and the first request is not slower."""
         preprocessing = self.embedder.preprocessing
         try:
             prepared = prepare([Upload("image", preprocessing.encode_example())], preprocessing, self.limits)
@@ -100,7 +100,7 @@ class Recognizer:
         return await _await_future(self._reader.submit(work))
 
     async def change_gallery(self, work: Callable[[], T]) -> T:
-        """Change ``writable_gallery``. A change that was begun runs to completion even if the caller is canceled."""
+        """Change ``writable_gallery``. A change that has started is completed even if the caller is canceled."""
         try:
             return await asyncio.wait_for(_await_future(self._writer.submit(work)), self.limits.answer_seconds)
         except asyncio.TimeoutError:
@@ -110,7 +110,7 @@ class Recognizer:
         """Return the state of the gallery, the last known one if reading takes longer than ``HEALTH_SECONDS``.
 
         Raises:
-            RequestError: The gallery cannot be used, or nothing was known in time.
+            RequestError: If the gallery cannot be used, or there is no known state and reading takes too long.
         """
         try:
             state = await asyncio.wait_for(self.read_gallery(self.gallery.state), HEALTH_SECONDS)
@@ -137,7 +137,7 @@ class Recognizer:
             return self.embedder.of_windows(samples)
 
     def _choose_pool(self, uploads: Sequence[Upload]) -> ThreadPoolExecutor:
-        """Return the threads that decode these uploads: a few large pictures must not block everybody's small ones."""
+        """Return the threads that decode these uploads: large pictures must not delay small ones."""
         return self._slow_decoders if any(is_expensive(upload.content) for upload in uploads) else self._decoders
 
     async def _features(self, uploads: Sequence[Upload]) -> Tensor:
@@ -158,15 +158,15 @@ class Recognizer:
         return photograph, await asyncio.wrap_future(self.batcher.submit(tensors))
 
 
-async def read(field: str, files: Sequence[UploadFile]) -> list[Upload]:
-    """Return the files of one field of a form; of several the second is called ``field 2``."""
+async def read_uploads(field: str, files: Sequence[UploadFile]) -> list[Upload]:
+    """Return the uploaded files of a form field. Messages call the second file ``field 2``."""
     return [Upload(f"{field} {i + 1}" if i else field, await file.read()) for i, file in enumerate(files)]
 
 
 def _check_finite(features: Tensor) -> Tensor:
-    """Return the features, or raise an error: JSON has no infinity, and no cosine could be computed."""
+    """Return the features. Raise an error if one is not finite, because JSON has no infinity and there is no cosine."""
     if not bool(features.isfinite().all()):
-        raise RequestError(422, "no_features", "the model gives no finite features for an image")
+        raise RequestError(422, "no_features", "the model computes no finite features for an image")
     return features
 
 

@@ -1,4 +1,4 @@
-"""What the service answers, as the OpenAPI description shows it."""
+"""The answers of the service as pydantic models, from which the OpenAPI description is generated."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class Health(BaseModel):
-    """Whether the service works, which model it runs, and whether its gallery can be searched."""
+    """The state of the service, its model, and the state of its gallery."""
 
     status: Literal["ok"]
     version: str
@@ -16,7 +16,7 @@ class Health(BaseModel):
 
 
 class Embeddings(BaseModel):
-    """Features of images, one row for each, in their order."""
+    """The features of images, one row per image, in the order of the images."""
 
     model: str
     dimension: int
@@ -24,18 +24,18 @@ class Embeddings(BaseModel):
 
 
 class Threshold(BaseModel):
-    """The least cosine that is accepted, and the rate of errors that it was calibrated to."""
+    """The lowest accepted cosine, and the error rate that it was calibrated for."""
 
     value: float
     by: Literal["far", "fpir"] = Field(
-        description="far: the share of pairs of different people that are accepted; "
-        "fpir: the share of strangers that the whole gallery takes for somebody"
+        description="far: share of accepted pairs of different people; "
+        "fpir: share of strangers identified as an enrolled person"
     )
     rate: float
 
 
 class ComparisonAnswer(BaseModel):
-    """The cosine of two images. ``same`` is null while the gallery has no threshold to judge by."""
+    """The cosine of two images. ``same`` is null if the gallery has no threshold."""
 
     score: float
     same: bool | None
@@ -43,28 +43,28 @@ class ComparisonAnswer(BaseModel):
 
 
 class Person(BaseModel):
-    """Somebody who is enrolled, with the number of templates."""
+    """An enrolled person with the number of templates."""
 
     name: str
     templates: int
 
 
 class Persons(BaseModel):
-    """A page of those who are enrolled, in alphabetical order."""
+    """A page of the list of enrolled people, in alphabetical order."""
 
     persons: list[Person]
     next: str | None = Field(description="the name to send as `after` for the next page; null on the last one")
 
 
 class Removed(BaseModel):
-    """Who was removed, and how many templates."""
+    """The removed person and the number of removed templates."""
 
     name: str
     removed: int
 
 
 class Candidate(BaseModel):
-    """Somebody who is like the picture."""
+    """An enrolled person similar to the picture."""
 
     name: str
     score: float
@@ -72,21 +72,21 @@ class Candidate(BaseModel):
 
 
 class Search(BaseModel):
-    """Who is on the picture; null is unknown: nobody reaches the threshold."""
+    """The person on the picture, null if nobody reaches the threshold."""
 
     person: str | None
     candidates: list[Candidate]
     threshold: Threshold
-    warning: str | None = Field(description="why the calibrated rate no longer holds, if it does not")
+    warning: str | None = Field(description="why the calibrated rate does not hold; null if it does")
 
 
 class Recognized(BaseModel):
-    """A face in a picture, or the whole picture for embedders that do not look for faces, and whose it is."""
+    """A face in a picture, or the whole picture if the embedder does not detect faces, with the recognized person."""
 
-    person: str | None = Field(description="null is unknown: nobody reaches the threshold")
+    person: str | None = Field(description="null if nobody reaches the threshold")
     score: float
     probability: float | None = Field(
-        description="of being the first candidate, if half of all probes are enrolled; null if not calibrated"
+        description="probability of the first candidate if half of all probes are enrolled; null if not calibrated"
     )
     candidates: list[Candidate]
     box: tuple[float, float, float, float] | None = Field(description="left, top, right, bottom in pixels")
@@ -96,24 +96,24 @@ class Recognized(BaseModel):
 
 
 class Identified(BaseModel):
-    """Everybody on a picture, the largest face first; ``found`` is empty if there is no face."""
+    """All people on a picture, the largest face first; ``found`` is empty if there is no face."""
 
     width: int
     height: int
     found: list[Recognized]
     threshold: Threshold | None
-    warning: str | None = Field(description="why the calibrated rate no longer holds, if it does not")
+    warning: str | None = Field(description="why the calibrated rate does not hold; null if it does")
 
 
 class ErrorBody(BaseModel):
-    """What went wrong."""
+    """The content of an error."""
 
-    code: str = Field(description="a word that programs compare")
+    code: str = Field(description="a word for programs, which never changes")
     message: str = Field(description="a sentence for people")
     request_id: str
 
 
 class Error(BaseModel):
-    """The shape of every error."""
+    """An error answer."""
 
     error: ErrorBody

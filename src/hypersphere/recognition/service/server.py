@@ -1,4 +1,4 @@
-"""A server around the application: where it listens, who may reach it, how it stops."""
+"""The HTTP server: its address, its connections and its shutdown."""
 
 import asyncio
 import ipaddress
@@ -29,17 +29,17 @@ RESERVED_FILES = 2 * BACKLOG + 64  # for connections not counted yet, and the fi
 
 
 def serve(recognizer: Recognizer, host: str = "127.0.0.1", port: int = 8000, keys: BearerKeys | None = None) -> None:
-    """Answer requests until SIGTERM or SIGINT; then let those that were begun end, and close the recognizer.
+    """Answer requests until SIGTERM or SIGINT, then finish running requests and close the recognizer.
 
     Args:
         recognizer: The embedder and the gallery.
-        host: Where to listen. Beyond this machine only with keys.
-        port: 0 takes a free one; the address is printed.
-        keys: Who may ask.
+        host: The address to listen on. Addresses that other machines can reach need keys.
+        port: The port; 0 chooses a free one. The address is printed.
+        keys: The accepted keys.
 
     Raises:
-        ValueError: When others could reach a service without keys.
-        OSError: When the address cannot be listened on.
+        ValueError: If other machines could reach a service without keys.
+        OSError: If the address cannot be listened on.
 
     >>> serve(Recognizer(hs.load("characters"), "people.db"), port=8000)  # doctest: +SKIP
     serving on http://127.0.0.1:8000 (open to everybody on this machine: no bearer key is set)
@@ -49,17 +49,17 @@ def serve(recognizer: Recognizer, host: str = "127.0.0.1", port: int = 8000, key
 
 
 def serve_album(access: AlbumAccess, host: str = "127.0.0.1", port: int = 8000, keys: BearerKeys | None = None) -> None:
-    """Show an album and take corrections until SIGTERM or SIGINT, with the same limits and keys as :func:`serve`.
+    """Serve the review of an album until SIGTERM or SIGINT, with the same limits and keys as :func:`serve`.
 
     Args:
         access: The album.
-        host: Where to listen. Beyond this machine only with keys.
-        port: 0 takes a free one; the address is printed.
-        keys: Who may ask.
+        host: The address to listen on. Addresses that other machines can reach need keys.
+        port: The port; 0 chooses a free one. The address is printed.
+        keys: The accepted keys.
 
     Raises:
-        ValueError: When others could reach a service without keys.
-        OSError: When the address cannot be listened on.
+        ValueError: If other machines could reach a service without keys.
+        OSError: If the address cannot be listened on.
 
     >>> serve_album(AlbumAccess("family.album"), port=8000)  # doctest: +SKIP
     serving on http://127.0.0.1:8000 (open to everybody on this machine: no bearer key is set)
@@ -72,17 +72,17 @@ def serve_app(
     app: FastAPI, limits: Limits, host: str, port: int, keys: BearerKeys, warm_up: Callable[[], object]
 ) -> None:
     """Run an application of this package until SIGTERM or SIGINT. ``warm_up`` is called before the address is printed."""
-    with listener(host, port, bool(keys)) as place:
-        address, number = place.getsockname()[:2]
+    with open_listener(host, port, has_keys=bool(keys)) as listener:
+        address, number = listener.getsockname()[:2]
         config = uvicorn.Config(
             app,
-            http=_protocol(limits, allowed_connections(limits)),
+            http=_make_protocol(limits, limit_connections(limits)),
             backlog=BACKLOG,
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # or a client could choose its address
+            proxy_headers=False,  # otherwise a client could choose its address
             timeout_graceful_shutdown=int(limits.answer_seconds) + 1,
         )
         server = _Server(config)
@@ -90,38 +90,38 @@ def serve_app(
         def stop(_: int, __: FrameType | None) -> None:
             server.should_exit = True
 
-        # uvicorn handles these while it runs and then raises them again for what was there before, which ends well.
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        # uvicorn handles these signals while it runs, and afterwards raises them again for the handlers set here.
+        previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             warm_up()
-            shown = f"[{address}]" if ":" in address else address
-            how = "with keys" if keys else "open to everybody on this machine: no bearer key is set"
-            print(f"serving on http://{shown}:{number} ({how})", flush=True)
-            server.run(sockets=[place])
+            url_host = f"[{address}]" if ":" in address else address
+            access = "with keys" if keys else "open to everybody on this machine: no bearer key is set"
+            print(f"serving on http://{url_host}:{number} ({access})", flush=True)
+            server.run(sockets=[listener])
         finally:
-            for which, handler in before.items():
-                signal.signal(which, handler)
+            for signal_number, handler in previous.items():
+                signal.signal(signal_number, handler)
     print("stopped; everything that was acknowledged is on disk", flush=True)
 
 
-def listener(host: str, port: int, keys: bool) -> socket.socket:
-    """Return a socket that listens, on a loopback address unless there are keys."""
+def open_listener(host: str, port: int, has_keys: bool) -> socket.socket:
+    """Return a listening socket. Without keys, only loopback addresses are accepted."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    if not keys and not ipaddress.ip_address(address[0]).is_loopback:
+    if not has_keys and not ipaddress.ip_address(address[0]).is_loopback:
         raise ValueError(
-            f"host {host} can be reached by others, and no bearer key is set: put keys into the variable {VARIABLE} or a file "
-            "named by --keys, or listen on 127.0.0.1"
+            f"other machines can reach host {host}, and no bearer key is set: put keys into the variable {VARIABLE} or into a "
+            "file for --keys, or listen on 127.0.0.1"
         )
     try:
-        place = socket.create_server(address[:2], family=family)
+        listener = socket.create_server(address[:2], family=family)
     except OSError as error:
         raise OSError(f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
-    place.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections inherit it
-    return place
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections inherit it
+    return listener
 
 
 def log_to_stderr() -> None:
-    """Write one line a request to standard error, with the time and the request id."""
+    """Log one line per request to standard error, with the time and the request id."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     levels = {"hypersphere.service": logging.INFO, "uvicorn": logging.WARNING, "python_multipart": logging.ERROR}
@@ -131,8 +131,8 @@ def log_to_stderr() -> None:
         logger.setLevel(level)
 
 
-def allowed_connections(limits: Limits) -> int:
-    """Return how many connections may be open: ``limits.connections``, fewer if the process may not open as many files.
+def limit_connections(limits: Limits) -> int:
+    """Return ``limits.connections``, or fewer if the process may not open as many files.
 
     The limit of open files is first raised as far as the system allows.
     """
@@ -156,7 +156,7 @@ class _Server(uvicorn.Server):
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what goes wrong outside of requests: one line if the system runs out of something, else as always."""
+    """Log an error outside of requests, in one line if it is a system error, such as too many open files."""
     error = context.get("exception")
     if isinstance(error, OSError):
         log.warning("%s: %s", context.get("message"), error)
@@ -164,19 +164,19 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
         loop.default_exception_handler(context)
 
 
-def _protocol(limits: Limits, connections: int) -> type[asyncio.Protocol]:
-    """Return HTTP by h11 with limits on connections, on the time for the head of a request and on the time for reading answers.
+def _make_protocol(limits: Limits, connections: int) -> type[asyncio.Protocol]:
+    """Return the h11 protocol with limits on connections, on the time for a request's head, and for reading an answer.
 
-    Connections are counted before anything is read from them. The middleware limits the time for the body. A head that
-    arrives too slowly, and an answer that the client does not read, never reach the middleware.
+    Connections are counted before anything is read from them. The middleware limits the time for the body. It cannot
+    limit the time for the head or for reading the answer, because neither reaches it.
     """
     by_address: Counter[str] = Counter()
     seconds = limits.sending_seconds
 
     class LimitedProtocol(H11Protocol):
         address: str | None = None  # None unless this connection is counted
-        deadline: asyncio.TimerHandle | None = None
-        check: asyncio.TimerHandle | None = None
+        head_deadline: asyncio.TimerHandle | None = None
+        unread_check: asyncio.TimerHandle | None = None
         unread_since: float | None = None
 
         def connection_made(self, transport: Any) -> None:
@@ -188,13 +188,13 @@ def _protocol(limits: Limits, connections: int) -> type[asyncio.Protocol]:
             self.address = address
             by_address[address] += 1
             super().connection_made(transport)
-            self.watch()
+            self.update_head_deadline()
             self.check_unread()
 
         def data_received(self, data: bytes) -> None:
             if self.address is not None:
                 super().data_received(data)
-                self.watch()
+                self.update_head_deadline()
 
         def eof_received(self) -> None:
             if self.address is not None:
@@ -207,21 +207,21 @@ def _protocol(limits: Limits, connections: int) -> type[asyncio.Protocol]:
             if not by_address[self.address]:
                 del by_address[self.address]
             self.address = None
-            self.unwatch()
-            if self.check is not None:
-                self.check.cancel()
+            self.cancel_head_deadline()
+            if self.unread_check is not None:
+                self.unread_check.cancel()
             super().connection_lost(exc)
 
-        def watch(self) -> None:
+        def update_head_deadline(self) -> None:
             if self.conn.their_state is not h11.IDLE:
-                self.unwatch()
-            elif self.deadline is None:
-                self.deadline = self.loop.call_later(seconds, self.transport.close)
+                self.cancel_head_deadline()
+            elif self.head_deadline is None:
+                self.head_deadline = self.loop.call_later(seconds, self.transport.close)
 
-        def unwatch(self) -> None:
-            if self.deadline is not None:
-                self.deadline.cancel()
-                self.deadline = None
+        def cancel_head_deadline(self) -> None:
+            if self.head_deadline is not None:
+                self.head_deadline.cancel()
+                self.head_deadline = None
 
         def check_unread(self) -> None:
             """Abort the connection if the client has left an answer unread for too long."""
@@ -233,6 +233,6 @@ def _protocol(limits: Limits, connections: int) -> type[asyncio.Protocol]:
             elif now - self.unread_since > seconds:
                 self.transport.abort()
                 return
-            self.check = self.loop.call_later(min(1.0, seconds / 4), self.check_unread)
+            self.unread_check = self.loop.call_later(min(1.0, seconds / 4), self.check_unread)
 
     return LimitedProtocol

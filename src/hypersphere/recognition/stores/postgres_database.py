@@ -1,4 +1,4 @@
-"""The database of a gallery on PostgreSQL: how it is made and reached, and errors that name the server but no password."""
+"""The database of a gallery on PostgreSQL: creation, connections, and errors without passwords."""
 
 import re
 import zlib
@@ -12,7 +12,7 @@ import numpy as np
 from ..._extras import require
 
 VERSION = "3"
-DEFAULT = "hypersphere"  # the schema of a gallery whose address names none
+DEFAULT_SCHEMA = "hypersphere"  # of a gallery whose address has no name after #
 SHOWN_PARTS = ("user", "host", "port", "dbname")  # of an address; everything else may be a secret
 UNAMBIGUOUS_AUTHORITY = re.compile(
     r"([\w.~!$&'()*+,;=%-]*(:[\w.~!$&'()*+,;=%-]*)?@)?(\[[0-9a-fA-F:.]*\]|[\w.,%-]*)(:[\d,]*)?"
@@ -47,15 +47,15 @@ CREATE UNIQUE INDEX ON {schema}.templates (identity, source) WHERE source <> ''
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """Return what the server is reached by, and the gallery's schema, which stands behind ``#``.
+    """Return the address of the database and the schema of the gallery, which is its name after ``#``.
 
     >>> split_address("postgresql://host/faces#staff")
     ('postgresql://host/faces', 'staff')
     """
     url, name = urldefrag(address)
-    name = name or DEFAULT
+    name = name or DEFAULT_SCHEMA
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
-        raise ValueError("a gallery's name behind # must be small letters, digits and _")
+        raise ValueError("the name of a gallery after # must consist of lowercase letters, digits and _")
     return url, name
 
 
@@ -81,7 +81,7 @@ def redact_address(address: str) -> str:
 def connect(
     address: str, fingerprint: str | None, *, create: bool, readonly: bool, protection: str | None = None
 ) -> Any:
-    """Return a connection whose transactions are explicit; a gallery that is missing is made if ``create``."""
+    """Return a connection with explicit transactions. A missing gallery is created if ``create`` is true."""
     url, schema = split_address(address)
     psycopg = require("psycopg", "postgres")
     require("pgvector", "postgres")
@@ -91,12 +91,12 @@ def connect(
             if not _exists(db, schema):
                 if not create:
                     raise ValueError(f"there is no gallery at {redact_address(address)}")
-                _make(db, schema, {"fingerprint": fingerprint, "protection": protection})
+                _create_gallery(db, schema, {"fingerprint": fingerprint, "protection": protection})
             found = db.execute(f"SELECT value FROM {schema}.meta WHERE key = 'version'").fetchone()
             if found is None or found[0] != VERSION:
-                was = "none" if found is None else found[0]
+                version = "none" if found is None else found[0]
                 raise ValueError(
-                    f"{redact_address(address)} is a gallery of version {was}; this release reads version {VERSION}"
+                    f"{redact_address(address)} is a gallery of version {version}; this release reads version {VERSION}"
                 )
             db.read_only = readonly or None
             require("pgvector.psycopg", "postgres").register_vector(db)
@@ -108,7 +108,7 @@ def connect(
 
 @contextmanager
 def translate_errors(address: str) -> Iterator[None]:
-    """Turn an error of the server into an ``OSError`` of one line, without any secret of the address."""
+    """Raise errors of the server as an ``OSError`` with one line, without the secrets of the address."""
     psycopg = require("psycopg", "postgres")
     try:
         yield
@@ -148,12 +148,12 @@ def _parse_address(address: str) -> dict[str, str]:
 
 
 def _exists(db: Any, schema: str) -> bool:
-    # A query on the catalog, not to_regclass, which may answer from what this connection remembers.
+    # Query the catalog, because to_regclass may answer from a cache of this connection.
     query = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'meta'"
     return bool(db.execute(query, (schema,)).fetchone()[0])
 
 
-def _make(db: Any, schema: str, settings: Mapping[str, str | None]) -> None:
+def _create_gallery(db: Any, schema: str, settings: Mapping[str, str | None]) -> None:
     with db.transaction():
         # If two processes create it, the second one waits here and then finds it.
         db.execute("SELECT pg_advisory_xact_lock(hashtext('hypersphere galleries'))")

@@ -14,12 +14,12 @@ from .._search import DenseRows, largest
 CHUNK = 16384  # templates compared at a time
 # Number of probes from which on fetching all templates is faster than one scan by the server per probe.
 MIN_PROBES_TO_FETCH_ALL = 16
-DEPTH = 256  # templates that are fetched first; more only for near ties or identities with many templates
-HEADER = 19  # bytes before the first row of a binary COPY
+INITIAL_DEPTH = 256  # templates fetched at first; near ties and identities with many templates need more
+HEADER_BYTES = 19  # bytes before the first row of a binary COPY
 
 
 class Block(NamedTuple):
-    """Some templates as they come: their numbers, those of their identities, and their features."""
+    """A block of templates: their numbers, the numbers of their identities, and their features."""
 
     numbers: Int[np.ndarray, "n"]
     owners: Int[np.ndarray, "n"]
@@ -27,46 +27,46 @@ class Block(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A template that was found: its number, its identity's, and its cosine as it was computed in float32."""
+    """A found template: its number, the number of its identity, and its cosine in float32."""
 
     number: int
     owner: int
     score: float
 
 
-def nearest_templates(
+def find_nearest_templates(
     db: Any, templates: str, identities: str, probes: Float[Tensor, "p d"], k: int
 ) -> list[list[Found]]:
-    """Return the templates to score again: of each probe's ``k`` best identities, and of all that rounding may hide.
+    """Return for each probe the templates that may be the best ones of its ``k`` best identities.
 
-    Cosines are computed in float32, by the server or here, with an error of (d + 8)·ε at the most. Every template that
-    this leaves a chance to be the best of one of the ``k`` best identities is returned.
+    Cosines are computed in float32, on the server or here, with an error of at most (d + 8)·ε. Every template that, within
+    this error, may be the best one of one of the ``k`` best identities is returned.
     """
     near = 2 * (probes.shape[1] + 8) * torch.finfo(torch.float32).eps
     kept: list[list[Found]] = [[] for _ in probes]
     blank = (probes == 0).all(1).tolist()
     for i in range(len(probes)):
         if blank[i]:
-            kept[i] = _first(db, templates, k)
-    todo, deep, people = [i for i in range(len(probes)) if not blank[i]], max(DEPTH, 2 * k), None
+            kept[i] = _find_first_enrolled(db, templates, k)
+    todo, deep, people = [i for i in range(len(probes)) if not blank[i]], max(INITIAL_DEPTH, 2 * k), None
     while todo:
         if len(todo) < MIN_PROBES_TO_FETCH_ALL:
             lists = [_scan_nearest(db, templates, probes[i], deep) for i in todo]
         else:
-            lists = best_templates(probes[todo], template_blocks(db, templates, probes.shape[1]), deep)
+            lists = find_best_templates(probes[todo], read_blocks(db, templates, probes.shape[1]), deep)
         again = []
         for i, found in zip(todo, lists, strict=True):
-            kept[i], whole = worth_scoring(found, k if people is None else min(k, people), near)
+            kept[i], whole = select_for_scoring(found, k if people is None else min(k, people), near)
             if not whole and len(found) == deep and people is None:
                 people = int(db.execute(f"SELECT count(*) FROM {identities}").fetchone()[0])
-                kept[i], whole = worth_scoring(found, min(k, people), near)
+                kept[i], whole = select_for_scoring(found, min(k, people), near)
             if not whole and len(found) == deep:
                 again.append(i)
         todo, deep = again, 8 * deep
     return kept
 
 
-def template_blocks(db: Any, templates: str, dim: int) -> Iterator[Block]:
+def read_blocks(db: Any, templates: str, dim: int) -> Iterator[Block]:
     """Yield all templates of a table, in PostgreSQL's binary form of COPY, at most ``CHUNK`` at a time."""
     lengths = [("a", ">i4"), ("b", ">i4"), ("c", ">i4")]
     row = np.dtype(
@@ -82,19 +82,19 @@ def template_blocks(db: Any, templates: str, dim: int) -> Iterator[Block]:
         for piece in copy:
             pieces.append(bytes(piece))
             waiting += len(piece)
-            if waiting < CHUNK * row.itemsize + HEADER:
+            if waiting < CHUNK * row.itemsize + HEADER_BYTES:
                 continue
-            block, pieces = _block(pieces, row, expected, skipped)
+            block, pieces = _parse_block(pieces, row, expected, skipped)
             skipped, waiting = True, sum(map(len, pieces))
             yield block
-    yield _block(pieces, row, expected, skipped)[0]
+    yield _parse_block(pieces, row, expected, skipped)[0]
 
 
-def best_templates(probes: Float[Tensor, "p d"], blocks: Iterable[Block], count: int) -> list[list[Found]]:
-    """Return the ``count`` templates nearest to each probe by quick cosines, the best first, fewer if there are fewer."""
+def find_best_templates(probes: Float[Tensor, "p d"], blocks: Iterable[Block], count: int) -> list[list[Found]]:
+    """Return the ``count`` templates with the highest float32 cosines for each probe, best first."""
     unit = normalize(probes)
     values, places = unit.new_empty(len(probes), 0), torch.empty(len(probes), 0, dtype=torch.long)
-    known = np.empty((2, 0), dtype=np.int64)  # numbers and owners of the templates that are among someone's best
+    known = np.empty((2, 0), dtype=np.int64)  # numbers and owners of the templates that are among the best of a probe
     for block in blocks:
         if not len(block.features):
             continue
@@ -109,13 +109,14 @@ def best_templates(probes: Float[Tensor, "p d"], blocks: Iterable[Block], count:
     return [list(map(Found, *row)) for row in zip(numbers, owners, values.tolist(), strict=True)]
 
 
-def worth_scoring(found: Sequence[Found], k: int, near: float) -> tuple[list[Found], bool]:
+def select_for_scoring(found: Sequence[Found], k: int, near: float) -> tuple[list[Found], bool]:
     """Return templates that may be the best of one of the ``k`` best identities, and whether none beyond the last may be.
 
-    Identities count whose best is within ``near`` of the k-th, and of each its templates within ``near`` of its best.
+    These are the identities whose best template is within ``near`` of the k-th best identity, and of each such identity
+    the templates within ``near`` of its best one.
 
     >>> found = [Found(7, 1, 0.9), Found(8, 2, 0.8), Found(9, 1, 0.8), Found(5, 3, 0.6)]
-    >>> kept, whole = worth_scoring(found, 2, near=0.01)
+    >>> kept, whole = select_for_scoring(found, 2, near=0.01)
     >>> [one.number for one in kept], whole
     ([7, 8], True)
     """
@@ -133,28 +134,30 @@ def worth_scoring(found: Sequence[Found], k: int, near: float) -> tuple[list[Fou
 
 
 def _scan_nearest(db: Any, templates: str, probe: Float[Tensor, "d"], count: int) -> list[Found]:
-    """Return the ``count`` templates nearest to a probe, as the server finds them; of equal ones the first enrolled."""
+    """Return the ``count`` templates nearest to a probe, found by the server; among equals, the one enrolled first."""
     query = f"SELECT id, identity, 1 - (feature <=> %s) AS score FROM {templates} ORDER BY score DESC, id LIMIT %s"
     unit = normalize(probe[None])[0]  # the server squares lengths in float32
     rows = db.execute(query, (unit.numpy(), count), binary=True).fetchall()
     return [Found(int(number), int(owner), float(score)) for number, owner, score in rows]
 
 
-def _first(db: Any, templates: str, count: int) -> list[Found]:
-    """Return the first templates of the identities enrolled first: all are equally near to a probe without a direction."""
+def _find_first_enrolled(db: Any, templates: str, count: int) -> list[Found]:
+    """Return the first template of each of the identities enrolled first, for a zero probe, to which all are equally near."""
     query = f"SELECT min(id), identity FROM {templates} GROUP BY identity ORDER BY 1 LIMIT %s"
     return [Found(int(number), int(owner), 0.0) for number, owner in db.execute(query, (count,)).fetchall()]
 
 
-def _block(pieces: list[bytes], row: np.dtype, expected: tuple[int, ...], skipped: bool) -> tuple[Block, list[bytes]]:
-    """Return the whole rows at the beginning of what has come, and the rest."""
+def _parse_block(
+    pieces: list[bytes], row: np.dtype, expected: tuple[int, ...], skipped: bool
+) -> tuple[Block, list[bytes]]:
+    """Return the complete rows of the received data, and the rest of the data."""
     data = b"".join(pieces)
-    start = 0 if skipped else HEADER
+    start = 0 if skipped else HEADER_BYTES
     count = max(0, len(data) - start) // row.itemsize
     rows = np.frombuffer(data, row, count, start)
     for name, value in zip(("fields", "a", "b", "c", "dim"), expected, strict=True):
         if (rows[name] != value).any():
-            raise OSError("the server sent templates in a form that is not known")
+            raise OSError("the server sent templates in an unknown format")
     features = torch.from_numpy(rows["feature"].astype(np.float32))
     block = Block(rows["number"].astype(np.int64), rows["owner"].astype(np.int64), features)
     return block, [data[start + count * row.itemsize :]]

@@ -1,4 +1,4 @@
-"""Identities on a PostgreSQL server with pgvector, for galleries that many machines share."""
+"""Galleries on a PostgreSQL server with pgvector, which many machines can share."""
 
 import tempfile
 import threading
@@ -16,40 +16,38 @@ from torch import Tensor
 from ..._extras import require
 from ...geometry import cosine
 from .postgres_database import connect, redact_address, row_checksum, split_address, template_checksum, translate_errors
-from .postgres_scan import nearest_templates
+from .postgres_scan import find_nearest_templates
 from .sqlite_store import SQLiteStore
 from .store import Cipher, CounterExample, DamagedGalleryError, Recall, Settings, Templates, UncertainCommitError
 
-SPARE = 16  # templates beyond k that an approximate search scores again in float64
-DEEP = 1000  # pgvector's largest ef_search: templates that an approximate search may look at
-BATCH = 2000  # rows that travel at a time
-INLINE = 1900  # dimensions that fit into a page beside the rest of the row; fetched from elsewhere a scan takes thrice as long
+SPARE = 16  # additional templates that an approximate search scores in float64
+MAX_EF_SEARCH = 1000  # pgvector's largest ef_search, the number of templates that an approximate search examines
+BATCH = 2000  # rows transferred at a time
+MAX_INLINE_DIM = 1900  # larger features do not fit into the page of their row, and a scan takes three times as long
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0  # seconds between attempts to connect again
-SECONDS_WITHOUT_PING = 1.0  # a connection that was idle for longer is tried before it is used
-LENGTHS = (1e-15, 1e15)  # the server squares lengths in float32
-
-
-DERIVED_SETTINGS = ("version", "dim", "protection", "fingerprint")  # which a copy gets by itself
+SECONDS_WITHOUT_PING = 1.0  # a connection that was idle for longer is tested before it is used
+MIN_LENGTH, MAX_LENGTH = 1e-15, 1e15  # of features: the server squares lengths in float32
+DERIVED_SETTINGS = ("version", "dim", "protection", "fingerprint")  # a copy gets its own values of these
 ROW = "i.id, name, i.checksum, t.id, t.source, t.checksum, t.feature"
 
 
 class StoredRow(NamedTuple):
-    """A template with its identity as they are stored, and whether each fits its checksum."""
+    """A stored template with its identity, and whether each fits its checksum."""
 
     name: str
     number: int
     source: str
     feature: Float[np.ndarray, "d"]
-    is_whole: bool
-    name_is_whole: bool
+    is_intact: bool
+    name_is_intact: bool
 
 
 class PostgresStore:
     """A :class:`Store` on a server: ``postgresql://user@host/database#gallery``, each gallery a schema of its name.
 
-    Any number of machines may write and read at the same time. Search is exact unless asked otherwise: all templates are
-    compared in float32, and those that may be the best are scored again in float64. Needs psycopg and
-    pgvector: ``pip install 'torch-hypersphere[postgres]'``.
+    Any number of machines may write and read at the same time. The default search is exact: all templates are compared in
+    float32, and those that may be among the best are scored again in float64. Needs psycopg and pgvector:
+    ``pip install 'torch-hypersphere[postgres]'``.
     """
 
     def __init__(
@@ -79,27 +77,27 @@ class PostgresStore:
         """Return all settings and the number of identities."""
         with self._transaction():
             query = f"SELECT (SELECT count(*) FROM {self._identities}), (SELECT count(*) FROM {self._examples})"
-            people, examples = self._one(query)
+            people, examples = self._fetch_one(query)
             return {**self._read_settings(), "people": str(people), "counterexamples": str(examples)}
 
     def put(self, values: Mapping[str, str | None]) -> None:
-        """Keep settings in one transaction."""
+        """Store settings in one transaction."""
         with self._transaction(writing=True):
             for key, value in values.items():
-                self._put(key, value)
+                self._write_setting(key, value)
 
     def enrol(self, names: Sequence[str], features: Float[Tensor, "n d"], sources: Sequence[str]) -> list[int]:
-        """Insert templates; a source that the identity has already gets the new feature in place of the old one."""
+        """Insert templates. The same source of an identity replaces its template."""
         lengths = torch.linalg.vector_norm(features.double(), dim=1)
-        if not ((lengths >= LENGTHS[0]) & (lengths <= LENGTHS[1])).all():
+        if not ((lengths >= MIN_LENGTH) & (lengths <= MAX_LENGTH)).all():
             raise ValueError("features on a server must have lengths between 1e-15 and 1e15, got others")
         last = {(name, source): i for i, (name, source) in enumerate(zip(names, sources, strict=True)) if source}
         written = [i for i in range(len(names)) if last.get((names[i], sources[i]), i) == i]
         with self._transaction(writing=True):
             self._fix_dim(features.shape[1])
-            owners = self._owners(names)
-            self._copy_in([(i, owners[names[i]], sources[i], features[i].numpy()) for i in written])
-            # Other writers of the same identities wait in `_owners`, so there is no conflict here.
+            owners = self._make_owners(names)
+            self._copy_rows_in([(i, owners[names[i]], sources[i], features[i].numpy()) for i in written])
+            # Other writers of the same identities wait in `_make_owners`, so there is no conflict here.
             rows = self._db.execute(
                 f"INSERT INTO {self._templates} (identity, source, checksum, feature) "
                 "SELECT identity, source, checksum, feature FROM incoming ORDER BY position "
@@ -115,7 +113,7 @@ class PostgresStore:
     def remove(self, name: str) -> int | None:
         """Delete an identity with its templates."""
         with self._transaction(writing=True):
-            row = self._one(f"SELECT id FROM {self._identities} WHERE name = %s FOR UPDATE", name)
+            row = self._fetch_one(f"SELECT id FROM {self._identities} WHERE name = %s FOR UPDATE", name)
             if row is None:
                 return None
             count = self._db.execute(f"DELETE FROM {self._templates} WHERE identity = %s", row).rowcount
@@ -136,7 +134,7 @@ class PostgresStore:
     def reject(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> bool:
         """Store counter-examples; the same source of an identity replaces the earlier one."""
         with self._transaction(writing=True):
-            row = self._one(f"SELECT id FROM {self._identities} WHERE name = %s FOR UPDATE", name)
+            row = self._fetch_one(f"SELECT id FROM {self._identities} WHERE name = %s FOR UPDATE", name)
             if row is None:
                 return False
             for feature, source in zip(features, sources, strict=True):
@@ -197,7 +195,7 @@ class PostgresStore:
         """Return all templates, after comparing them with their checksums."""
         with self._transaction():
             rows = list(self._iterate_rows())
-        bad = next((row for row in rows if not (row.is_whole and row.name_is_whole)), None)
+        bad = next((row for row in rows if not (row.is_intact and row.name_is_intact)), None)
         if bad is not None:
             raise DamagedGalleryError(f"the gallery is damaged: template {bad.number} does not fit its checksum")
         features = torch.from_numpy(np.stack([row.feature for row in rows])) if rows else torch.zeros(0, 0)
@@ -206,26 +204,27 @@ class PostgresStore:
         )
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
-        """Find the best identities in float32, by the server or for many probes here, and score them again in float64."""
+        """Find the best identities in float32, on the server or, for many probes, in this process; score them in float64."""
         with self._transaction():
             self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # several queries see one gallery
-            self._search_by("index" if approximate else "scan", k)
+            self._set_search_method("index" if approximate else "scan", k)
             if approximate:
                 return [
-                    _rank_identities(probe, self._near_templates(probe, min(DEEP, k + SPARE)), k) for probe in probes
+                    _rank_identities(probe, self._find_nearest_by_index(probe, min(MAX_EF_SEARCH, k + SPARE)), k)
+                    for probe in probes
                 ]
-            found = nearest_templates(self._db, self._templates, self._identities, probes, k)
-            rows = self._rows(sorted({one.number for near in found for one in near}))
+            found = find_nearest_templates(self._db, self._templates, self._identities, probes, k)
+            rows = self._find_by_numbers(sorted({one.number for near in found for one in near}))
         return [
             _rank_identities(probe, [rows[one.number] for one in near], k)
             for probe, near in zip(probes, found, strict=True)
         ]
 
     def build_index(self, k: int, probes: int) -> Recall:
-        """Build an HNSW index, and measure its recall with stored templates as probes, themselves left out."""
+        """Build an HNSW index, and measure its recall with stored templates as probes, which do not find themselves."""
         with self._transaction():
-            if self._get("dim") is None:
-                raise ValueError(f"the gallery {self.location} is empty: enrol someone first")
+            if self._read_setting("dim") is None:
+                raise ValueError(f"the gallery {self.location} is empty: enroll someone first")
             self._db.execute("SET LOCAL maintenance_work_mem = '512MB'")
             self._db.execute(f"DROP INDEX IF EXISTS {self._index}")
             self._db.execute(f"CREATE INDEX nearest ON {self._templates} USING hnsw (feature vector_cosine_ops)")
@@ -233,10 +232,10 @@ class PostgresStore:
             query = f"SELECT id, feature FROM {self._templates} ORDER BY hashint8(id), id LIMIT %s"
             sample = self._db.execute(query, (probes,), binary=True).fetchall()
             found: dict[str, list[set[int]]] = {"scan": [], "index": []}
-            for way, results in found.items():
-                self._search_by(way, k)
+            for method, results in found.items():
+                self._set_search_method(method, k)
                 for number, feature in sample:
-                    near = self._near_templates(torch.from_numpy(_array(feature)), k + 1)
+                    near = self._find_nearest_by_index(torch.from_numpy(_to_array(feature)), k + 1)
                     results.append({row[1] for row in near if row[1] != number})
         exact = sum(min(k, len(one)) for one in found["scan"])
         both = sum(min(k, len(a & b)) for a, b in zip(found["scan"], found["index"], strict=True))
@@ -251,9 +250,9 @@ class PostgresStore:
             except DamagedGalleryError as error:
                 problems.append(str(error))
             for row in self._iterate_rows():
-                if not row.name_is_whole:
+                if not row.name_is_intact:
                     problems.append(f"the name {row.name!r} does not fit its checksum")
-                if not row.is_whole:
+                if not row.is_intact:
                     problems.append(
                         f"template {row.number} of {row.name}, {row.source or 'no file'}, does not fit its checksum"
                     )
@@ -278,7 +277,7 @@ class PostgresStore:
                 copy.cipher = self.cipher
                 batch: list[StoredRow] = []
                 for row in self._iterate_rows():
-                    if not (row.is_whole and row.name_is_whole):
+                    if not (row.is_intact and row.name_is_intact):
                         raise DamagedGalleryError(
                             f"the gallery is damaged: template {row.number} does not fit its checksum"
                         )
@@ -293,7 +292,7 @@ class PostgresStore:
                 copy.backup(target)
 
     def files(self) -> list[Path]:
-        """Return no files: the server has them."""
+        """Return an empty list, because the files are on the server."""
         return []
 
     def close(self) -> None:
@@ -301,7 +300,7 @@ class PostgresStore:
         self._closed = True
         self._db.close()
 
-    def _rows(self, numbers: list[int]) -> dict[int, tuple[str, int, np.ndarray]]:
+    def _find_by_numbers(self, numbers: list[int]) -> dict[int, tuple[str, int, np.ndarray]]:
         """Return names, numbers and features of templates by their numbers."""
         query = (
             f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity "
@@ -309,7 +308,7 @@ class PostgresStore:
         )
         return {row[1]: row for row in self._find_rows(query, {"numbers": numbers})}
 
-    def _near_templates(self, probe: Float[Tensor, "d"], count: int) -> list[tuple[str, int, np.ndarray]]:
+    def _find_nearest_by_index(self, probe: Float[Tensor, "d"], count: int) -> list[tuple[str, int, np.ndarray]]:
         query = (
             f"SELECT {ROW} FROM (SELECT id, identity, source, checksum, feature FROM {self._templates} "
             f"ORDER BY feature <=> %(probe)s LIMIT %(count)s) t JOIN {self._identities} i ON i.id = identity"
@@ -317,23 +316,23 @@ class PostgresStore:
         return self._find_rows(query, {"probe": probe.numpy(), "count": count})
 
     def _find_rows(self, query: str, values: Mapping[str, object]) -> list[tuple[str, int, np.ndarray]]:
-        rows = [_stored_row(row) for row in self._db.execute(query, values, binary=True)]
-        bad = next((row for row in rows if not (row.is_whole and row.name_is_whole)), None)
+        rows = [_read_row(row) for row in self._db.execute(query, values, binary=True)]
+        bad = next((row for row in rows if not (row.is_intact and row.name_is_intact)), None)
         if bad is not None:
             raise DamagedGalleryError(f"the gallery {self.location} is damaged: a template does not fit its checksum")
         return [(row.name, row.number, row.feature) for row in rows]
 
-    def _search_by(self, way: str, k: int) -> None:
-        """Search by scanning everything, or by the index, until the transaction ends."""
-        if way == "index" and self._one("SELECT to_regclass(%s)", self._index)[0] is None:
+    def _set_search_method(self, method: str, k: int) -> None:
+        """Use a full scan (``"scan"``) or the approximate index (``"index"``) until the transaction ends."""
+        if method == "index" and self._fetch_one("SELECT to_regclass(%s)", self._index)[0] is None:
             raise ValueError(f"the gallery {self.location} has no approximate index: build it first")
-        # A planner that may choose could take the approximate index for an exact answer.
-        self._db.execute(f"SET LOCAL enable_indexscan = {'on' if way == 'index' else 'off'}")
-        self._db.execute(f"SET LOCAL enable_seqscan = {'off' if way == 'index' else 'on'}")
-        self._db.execute(f"SET LOCAL hnsw.ef_search = {min(DEEP, max(100, 4 * (k + SPARE)))}")
+        # Without these settings, the planner could use the approximate index for an exact search.
+        self._db.execute(f"SET LOCAL enable_indexscan = {'on' if method == 'index' else 'off'}")
+        self._db.execute(f"SET LOCAL enable_seqscan = {'off' if method == 'index' else 'on'}")
+        self._db.execute(f"SET LOCAL hnsw.ef_search = {min(MAX_EF_SEARCH, max(100, 4 * (k + SPARE)))}")
 
-    def _owners(self, names: Sequence[str]) -> dict[str, int]:
-        """Return identities of the names, created where missing; their rows are locked, in one order for all writers."""
+    def _make_owners(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the identity of each name, and create missing ones. All writers lock the rows in the same order."""
         ordered = sorted(set(names))
         draw = f"SELECT nextval(pg_get_serial_sequence('{self._identities}', 'id')) FROM generate_series(1, %s)"
         ids = sorted(int(number) for (number,) in self._db.execute(draw, (len(ordered),)).fetchall())
@@ -346,7 +345,7 @@ class PostgresStore:
         rows = self._db.execute(query, (ids, ordered, checksums)).fetchall()
         return {str(name): int(owner) for name, owner in rows}
 
-    def _copy_in(self, rows: Sequence[tuple[int, int, str, np.ndarray]]) -> None:
+    def _copy_rows_in(self, rows: Sequence[tuple[int, int, str, np.ndarray]]) -> None:
         self._db.execute(
             "CREATE TEMPORARY TABLE incoming (position bigint, identity bigint, source text, checksum bigint, "
             "feature vector) ON COMMIT DROP"
@@ -358,27 +357,29 @@ class PostgresStore:
 
     def _fix_dim(self, dim: int) -> None:
         """Store the dimension of the first template, which fixes it for all."""
-        if self._get("dim") is None:
+        if self._read_setting("dim") is None:
             self._db.execute(f"LOCK TABLE {self._templates} IN ACCESS EXCLUSIVE MODE")
-            if self._get("dim") is None:
+            if self._read_setting("dim") is None:
                 self._db.execute(f"ALTER TABLE {self._templates} ALTER feature TYPE vector({int(dim)})")
-                if dim <= INLINE:
+                if dim <= MAX_INLINE_DIM:
                     self._db.execute(f"ALTER TABLE {self._templates} ALTER feature SET STORAGE PLAIN")
-                self._put("dim", str(dim))
-        if self._get("dim") != str(dim):
-            raise ValueError(f"features must have dimension {self._get('dim')}, that of the gallery, got {dim}")
+                self._write_setting("dim", str(dim))
+        if self._read_setting("dim") != str(dim):
+            raise ValueError(
+                f"features must have dimension {self._read_setting('dim')}, that of the gallery, got {dim}"
+            )
 
     def _iterate_rows(self) -> Iterator[StoredRow]:
         query = f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity ORDER BY t.id"
         with self._db.cursor(name="everything", binary=True) as cursor:
             cursor.itersize = BATCH
-            yield from map(_stored_row, cursor.execute(query))
+            yield from map(_read_row, cursor.execute(query))
 
-    def _get(self, key: str) -> str | None:
-        row = self._one(f"SELECT value FROM {self._meta} WHERE key = %s", key)
+    def _read_setting(self, key: str) -> str | None:
+        row = self._fetch_one(f"SELECT value FROM {self._meta} WHERE key = %s", key)
         return None if row is None else row[0]
 
-    def _put(self, key: str, value: str | None) -> None:
+    def _write_setting(self, key: str, value: str | None) -> None:
         query = (
             f"INSERT INTO {self._meta} VALUES (%s, %s, %s) "
             "ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value, checksum = EXCLUDED.checksum"
@@ -392,7 +393,7 @@ class PostgresStore:
                 raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
         return {str(key): value for key, value, _ in rows}
 
-    def _one(self, query: str, *values: object) -> Any:
+    def _fetch_one(self, query: str, *values: object) -> Any:
         return self._db.execute(query, values).fetchone()
 
     @contextmanager
@@ -414,7 +415,7 @@ class PostgresStore:
             self._used = time.monotonic()
 
     def _ensure_connection(self) -> None:
-        """Connect again if the connection was lost. After a failed attempt, wait longer each time before the next one."""
+        """Connect again if the connection was lost. The pause before the next attempt doubles after each failure."""
         psycopg = require("psycopg", "postgres")
         if self._closed:
             raise OSError(f"the gallery {self.location} is closed")
@@ -434,7 +435,7 @@ class PostgresStore:
             self._next_attempt, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
             raise
         self._pause = FIRST_PAUSE
-        found = self._get("fingerprint")
+        found = self._read_setting("fingerprint")
         if found != self.fingerprint:
             self._db.close()
             raise OSError(f"the gallery {self.location} was replaced by one of another model: open it again")
@@ -462,14 +463,16 @@ def _enrol(copy: SQLiteStore, rows: Sequence[StoredRow]) -> None:
         copy.enrol([row.name for row in rows], features, [row.source for row in rows])
 
 
-def _stored_row(row: Any) -> StoredRow:
-    """Return a row of the columns ``ROW``, compared with its checksums."""
+def _read_row(row: Any) -> StoredRow:
+    """Return a row of the columns ``ROW`` after comparing it with its checksums."""
     owner, name, name_checksum, number, source, checksum, vector = row
-    feature = _array(vector)
-    whole = checksum == template_checksum(owner, source, feature)
-    return StoredRow(str(name), int(number), str(source), feature, whole, name_checksum == row_checksum(owner, name))
+    feature = _to_array(vector)
+    is_intact = checksum == template_checksum(owner, source, feature)
+    return StoredRow(
+        str(name), int(number), str(source), feature, is_intact, name_checksum == row_checksum(owner, name)
+    )
 
 
-def _array(feature: Any) -> Float[np.ndarray, "d"]:
-    """Copy a vector of psycopg into memory of its own."""
+def _to_array(feature: Any) -> Float[np.ndarray, "d"]:
+    """Copy a vector of psycopg to an array."""
     return np.array(feature if isinstance(feature, np.ndarray) else feature.to_numpy(), dtype=np.float32)

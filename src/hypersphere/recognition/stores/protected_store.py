@@ -1,4 +1,4 @@
-"""A store whose names and sources are encrypted and whose features are rotated, around any other store."""
+"""Encryption of any store: names and sources are encrypted, features are rotated."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from .store import Cipher, CounterExample, Recall, Settings, Store, Templates
 
 
 class ProtectedStore:
-    """A :class:`Store` that encrypts what it passes to ``inner`` and decrypts what it gets from there.
+    """A :class:`Store` that encrypts everything before storing it in ``inner``, and decrypts everything read from there.
 
     Names, sources and counter-examples' sources are encrypted. Features are rotated, which changes no cosine, so that a
     server can search them without knowing the key. A gallery in a file also encrypts the rotated features.
@@ -29,20 +29,20 @@ class ProtectedStore:
         return self._inner.settings()
 
     def put(self, values: Mapping[str, str | None]) -> None:
-        """Keep settings in one transaction."""
+        """Store settings in one transaction."""
         self._inner.put(values)
 
     def enrol(self, names: Sequence[str], features: Float[Tensor, "n d"], sources: Sequence[str]) -> list[int]:
         """Add rotated templates under encrypted names and sources."""
         return self._inner.enrol(
-            [self._name(name) for name in names],
+            [self._encrypt_name(name) for name in names],
             self._protection.rotate(features),
-            [self._source(source) for source in sources],
+            [self._encrypt_source(source) for source in sources],
         )
 
     def remove(self, name: str) -> int | None:
         """Remove an identity."""
-        return self._inner.remove(self._name(name))
+        return self._inner.remove(self._encrypt_name(name))
 
     def erase(self) -> list[str]:
         """Erase what removed rows left behind."""
@@ -51,14 +51,16 @@ class ProtectedStore:
     def reject(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> bool:
         """Store counter-examples of an identity."""
         rotated = self._protection.rotate(features)
-        return self._inner.reject(self._name(name), rotated, [self._source(source) for source in sources])
+        return self._inner.reject(
+            self._encrypt_name(name), rotated, [self._encrypt_source(source) for source in sources]
+        )
 
     def counterexamples(self) -> list[CounterExample]:
         """Return all counter-examples."""
         return [
             CounterExample(
-                self._plain_name(one.identity),
-                self._plain_source(one.source),
+                self._decrypt_name(one.identity),
+                self._decrypt_source(one.source),
                 self._protection.rotate(one.feature[None], back=True)[0],
             )
             for one in self._inner.counterexamples()
@@ -66,35 +68,35 @@ class ProtectedStore:
 
     def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
         """Return the number of templates of identities. All names are decrypted, because ciphertexts have no order."""
-        found = sorted((self._plain_name(name), count) for name, count in self._inner.counts().items())
+        found = sorted((self._decrypt_name(name), count) for name, count in self._inner.counts().items())
         return dict([one for one in found if one[0] > after][:limit])
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
         """Return the templates of an identity, rotated back."""
-        found = self._inner.features_of(self._name(name))
+        found = self._inner.features_of(self._encrypt_name(name))
         return None if found is None else self._protection.rotate(found, back=True)
 
     def templates(self) -> Templates:
         """Return all templates, rotated back."""
         found = self._inner.templates()
         return Templates(
-            [self._plain_name(name) for name in found.identities],
+            [self._decrypt_name(name) for name in found.identities],
             found.numbers,
-            [self._plain_source(source) for source in found.sources],
+            [self._decrypt_source(source) for source in found.sources],
             self._protection.rotate(found.features, back=True) if len(found.features) else found.features,
         )
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
         """Search with rotated probes among rotated templates."""
         found = self._inner.nearest(self._protection.rotate(probes), k, approximate)
-        return [[(self._plain_name(name), score) for name, score in row] for row in found]
+        return [[(self._decrypt_name(name), score) for name, score in row] for row in found]
 
     def build_index(self, k: int, probes: int) -> Recall:
         """Build an approximate index over the rotated templates."""
         return self._inner.build_index(k, probes)
 
     def check(self) -> list[str]:
-        """Compare everything with its checksums, and decrypt it all."""
+        """Verify all checksums, and decrypt everything."""
         problems = self._inner.check()
         if not problems:
             try:
@@ -105,7 +107,7 @@ class ProtectedStore:
         return problems
 
     def backup(self, target: Path) -> None:
-        """Copy ciphertexts; the copy needs the same key."""
+        """Write a copy, which is encrypted with the same key."""
         self._inner.backup(target)
 
     def files(self) -> list[Path]:
@@ -116,14 +118,14 @@ class ProtectedStore:
         """Close the inner store."""
         self._inner.close()
 
-    def _name(self, name: str) -> str:
+    def _encrypt_name(self, name: str) -> str:
         return self._protection.encrypt_text("name", name)
 
-    def _plain_name(self, token: str) -> str:
+    def _decrypt_name(self, token: str) -> str:
         return self._protection.decrypt_text("name", token)
 
-    def _source(self, source: str) -> str:
+    def _encrypt_source(self, source: str) -> str:
         return self._protection.encrypt_text("source", source) if source else ""
 
-    def _plain_source(self, token: str) -> str:
+    def _decrypt_source(self, token: str) -> str:
         return self._protection.decrypt_text("source", token) if token else ""

@@ -21,7 +21,7 @@ from .store import DamagedGalleryError
 KEY_VARIABLE = "HYPERSPHERE_GALLERY_KEY"
 KEY_BYTES = 32
 NONCE_BYTES, TAG_BYTES = 12, 16
-SEAL_BYTES = NONCE_BYTES + TAG_BYTES  # that encryption adds to a feature
+SEAL_BYTES = NONCE_BYTES + TAG_BYTES  # added to a feature by encryption
 
 
 class Protection:
@@ -33,7 +33,7 @@ class Protection:
 
     Args:
         key: The 32 bytes of the key.
-        salt: The gallery's salt, which is no secret.
+        salt: The salt of the gallery, which is not secret.
 
     >>> protection = Protection(bytes(32), b"salt")
     >>> protection.decrypt_text("name", protection.encrypt_text("name", "Ada"))
@@ -51,7 +51,7 @@ class Protection:
 
     @property
     def check_value(self) -> str:
-        """A value that tells whether a key is the right one and nothing else about it."""
+        """A value to recognize the key by, which reveals nothing else about it."""
         return self._derive("check").hex()
 
     def encrypt_text(self, kind: str, text: str) -> str:
@@ -88,7 +88,7 @@ class Protection:
         return plain
 
     def rotate(self, features: Float[Tensor, "n d"], *, back: bool = False) -> Float[Tensor, "n d"]:
-        """Return the features in the secret basis, or with ``back`` from there; computed in float64."""
+        """Rotate the features, or with ``back`` rotate them back, in float64."""
         matrix = self.rotation(features.shape[1])
         return (features.double() @ (matrix if back else matrix.T)).to(features.dtype)
 
@@ -133,8 +133,8 @@ def open_protection(setting: str | None, key: bytes | None, given: bool, locatio
     Args:
         setting: The gallery's setting ``protection``.
         key: The key, if there is one.
-        given: Whether the key was given for this gallery rather than found in the environment.
-        location: The gallery's place, for messages.
+        given: Whether the user gave the key for this gallery; False if it comes from the environment.
+        location: The file or address of the gallery, for messages.
 
     Raises:
         ValueError: If the key is missing, is another one, or is given for a gallery that is not encrypted.
@@ -162,7 +162,7 @@ def open_protection(setting: str | None, key: bytes | None, given: bool, locatio
 
 
 def read_key(key: bytes | str | os.PathLike[str] | None) -> bytes | None:
-    """Return the bytes of a key: given as such, in a file, or in the environment; None if there is no key.
+    """Return the bytes of a key from the argument, a file or the environment; None if there is no key.
 
     Args:
         key: 32 bytes, or the path of a file with 64 hexadecimal digits that only its owner can read. None reads the
@@ -181,7 +181,7 @@ def read_key(key: bytes | str | os.PathLike[str] | None) -> bytes | None:
         return None if not text else _parse_key(text, f"the environment variable {KEY_VARIABLE}")
     path = Path(key)
     if not path.is_file():
-        raise ValueError(f"there is no key file {path}: `hypersphere gallery key {path}` makes one")
+        raise ValueError(f"there is no key file {path}: `hypersphere gallery key {path}` creates one")
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise ValueError(f"the key file {path} can be read by others: chmod 600 {path}")
     return _parse_key(path.read_text(encoding="ascii", errors="replace"), f"the key file {path}")
@@ -208,5 +208,7 @@ def _parse_key(text: str, where: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise ValueError(f"{where} must hold {2 * KEY_BYTES} hexadecimal digits")  # never repeat what it holds
+        raise ValueError(
+            f"{where} must contain {2 * KEY_BYTES} hexadecimal digits"
+        )  # the message must not repeat the key
     return key

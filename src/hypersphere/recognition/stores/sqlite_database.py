@@ -13,16 +13,16 @@ from .store import DamagedGalleryError
 from .template_file import sync_folder
 
 VERSION = 4  # PRAGMA user_version; raised when the tables change
-LOCK_SECONDS = 30  # that a writer waits for another one
-START = {
+LOCK_SECONDS = 30  # how long a writer waits for another one
+INITIAL_SETTINGS = {
     "revision": 0,
     "generation": 0,
     "rows": 0,
     "next": 1,
     "people": 0,
     "counterexamples": 0,
-}  # settings of an empty gallery
-APPLICATION = 0x68797073  # PRAGMA application_id, "hyps"
+}
+APPLICATION_ID = 0x68797073  # PRAGMA application_id, "hyps"
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT, checksum INTEGER NOT NULL);
@@ -55,22 +55,22 @@ CREATE INDEX removed_and_not_wiped ON removed(number) WHERE NOT wiped
 def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
     """Open a gallery's database, or create one that only its owner can read.
 
-    A database of something else or of another version is refused untouched. With ``readonly`` nothing is written, not even
-    beside the file if its folder cannot be written to.
+    Databases of other programs or other versions are refused and not changed. With ``readonly``, the database is not
+    changed; if its folder cannot be written to, no log is created beside it either.
     """
     if not path.exists() and not create:
         raise ValueError(f"there is no gallery at {path}")
-    made = create and not path.exists()
+    is_new = create and not path.exists()
     try:
-        if made:
+        if is_new:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         db = sqlite3.connect(
-            _uri(path, readonly), timeout=LOCK_SECONDS, isolation_level=None, uri=True, check_same_thread=False
+            _make_uri(path, readonly), timeout=LOCK_SECONDS, isolation_level=None, uri=True, check_same_thread=False
         )
         try:
             _prepare(db, path, create, readonly)
         except BaseException:
-            if made and not _has_tables(db):  # as on a full disk: nothing is left of a gallery that was never made
+            if is_new and not _has_tables(db):  # creation failed, such as on a full disk: delete the empty file
                 path.unlink(missing_ok=True)
             db.close()
             raise
@@ -82,7 +82,7 @@ def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
 
 
 def is_writable(path: Path) -> bool:
-    """Return whether a gallery can be changed: the file and its folder, which SQLite's log goes to, can be written to."""
+    """Return whether the file and its folder can be written to. SQLite writes its log into the folder."""
     return os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)
 
 
@@ -97,14 +97,14 @@ def read_meta(db: sqlite3.Connection) -> dict[str, str | None]:
     for key, value, checksum in rows:
         if checksum != row_checksum(key, value):
             raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
-    missing = {*START, "gallery"} - {row[0] for row in rows}
+    missing = {*INITIAL_SETTINGS, "gallery"} - {row[0] for row in rows}
     if missing:
         raise DamagedGalleryError(f"the gallery is damaged: its settings {sorted(missing)} are missing")
     return {key: value for key, value, _ in rows}
 
 
 def write_meta(db: sqlite3.Connection, key: str, value: object) -> None:
-    """Keep a setting as text, with its checksum."""
+    """Store a setting as text, with its checksum."""
     text = None if value is None else str(value)
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, text, row_checksum(key, text)))
 
@@ -133,7 +133,7 @@ def transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE", kind: st
         raise OSError(f"the {kind} cannot be used: {error}") from error
 
 
-def _uri(path: Path, readonly: bool) -> str:
+def _make_uri(path: Path, readonly: bool) -> str:
     base = f"file:{quote(str(path.absolute()))}"
     if not readonly:
         return f"{base}?mode=rw"
@@ -150,7 +150,7 @@ def _has_tables(db: sqlite3.Connection) -> bool:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -> None:
-    db.execute("BEGIN")  # one view of all three: another may be making the gallery at this moment
+    db.execute("BEGIN")  # one snapshot of all three values, because another process may be creating the gallery
     try:
         (application,), (version,) = (
             db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
@@ -159,7 +159,7 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
-    if application != APPLICATION and tables:
+    if application != APPLICATION_ID and tables:
         raise ValueError(f"{path} is a database, but not a gallery")
     if not tables and not create:
         raise ValueError(f"there is no gallery at {path}: the file is empty")
@@ -171,17 +171,18 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -
         )
     if readonly:
         return
-    db.execute("PRAGMA journal_mode = WAL")  # readers go on while one writes
-    db.execute("PRAGMA synchronous = FULL")  # what is acknowledged is on disk, also after a power cut
+    db.execute("PRAGMA journal_mode = WAL")  # others can read during a write
+    db.execute("PRAGMA synchronous = FULL")  # committed changes survive a power failure
     db.execute("PRAGMA secure_delete = ON")  # removed names are overwritten
     if not tables:
-        # One transaction: a half-made file is never taken for a gallery, and of two that make it the second finds it made.
+        # One transaction, so that an incomplete file is never opened as a gallery. If two processes create it, the second
+        # one waits here and then finds the tables.
         with transaction(db, "BEGIN IMMEDIATE"):
             if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in SCHEMA.split(";"):
                     db.execute(statement)
-                for key, value in {**START, "gallery": uuid.uuid4().hex}.items():
+                for key, value in {**INITIAL_SETTINGS, "gallery": uuid.uuid4().hex}.items():
                     write_meta(db, key, value)
-                db.execute(f"PRAGMA application_id = {APPLICATION}")
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {VERSION}")
         sync_folder(path.absolute().parent)

@@ -64,7 +64,7 @@ def take_snapshot(db: sqlite3.Connection, meta: Settings, path: TemplateFile, pr
     return Snapshot(revision, generation, int(meta["people"] or 0), records, features, lengths, removed, valid)
 
 
-def nearest_identities(snapshot: Snapshot, probes: Float[Tensor, "p d"], k: int) -> list[list[tuple[int, float]]]:
+def find_nearest_identities(snapshot: Snapshot, probes: Float[Tensor, "p d"], k: int) -> list[list[tuple[int, float]]]:
     """Return the ``k`` best identities of each probe with the cosine of their best template, best first.
 
     The order of identities is the order of their best templates. Therefore the search starts with the ``k`` best

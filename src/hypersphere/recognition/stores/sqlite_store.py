@@ -21,7 +21,7 @@ from ...files import write_atomically
 from . import template_file
 from .sqlite_check import find_problems
 from .sqlite_database import LOCK_SECONDS, connect, is_writable, read_meta, row_checksum, transaction, write_meta
-from .sqlite_snapshot import Snapshot, nearest_identities, take_snapshot
+from .sqlite_snapshot import Snapshot, find_nearest_identities, take_snapshot
 from .sqlite_templates import (
     compact,
     find_owner,
@@ -228,7 +228,7 @@ class SQLiteStore:
 
         def find(meta: Settings) -> list[list[tuple[str, float]]]:
             self._cache = take_snapshot(self._db, meta, self._file(meta), self._cache)
-            found = nearest_identities(self._cache, probes, k)
+            found = find_nearest_identities(self._cache, probes, k)
             names = read_names(self._db, {owner for row in found for owner, _ in row})
             return [[(names[owner], score) for owner, score in row] for row in found]
 

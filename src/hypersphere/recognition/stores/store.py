@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-SERVER = ("postgresql://", "postgres://")
+SERVER_PREFIXES = ("postgresql://", "postgres://")
 Settings = Mapping[str, str | None]
 
 
 class Recall(NamedTuple):
-    """How many of the exact ``k`` nearest templates an approximate index finds, measured on ``probes`` templates.
+    """The share of the exact ``k`` nearest templates that an approximate index finds, measured with ``probes`` templates.
 
     >>> gallery = hs.recognition.Gallery("postgresql://ada@localhost/people#staff")  # doctest: +SKIP
     >>> gallery.build_index(k=10, probes=100).recall > 0.95  # doctest: +SKIP
@@ -36,12 +36,12 @@ class Templates(NamedTuple):
     identities: list[str]
     numbers: list[int]
     sources: list[str]
-    """paths of the pictures, empty where none was given"""
+    """paths of the pictures, empty if none was given"""
     features: Float[Tensor, "n d"]
 
 
 class CounterExample(NamedTuple):
-    """A feature that was confirmed not to be of an identity.
+    """A feature of a sample that does not show an identity.
 
     >>> CounterExample("ada", "lookalike.png", torch.ones(2)).identity
     'ada'
@@ -91,18 +91,18 @@ class Store(Protocol):
     """Identities with templates. Every change is one transaction: on disk when the method returns, or not at all."""
 
     location: str
-    """where it is, without a password, as messages name it"""
+    """the file or address, without a password, for messages"""
     fingerprint: str | None
-    """of the model whose features it holds, as stored when it was created"""
+    """the fingerprint of the model, stored when the gallery was created"""
     readonly: bool
     """whether changes are refused"""
     protection: str | None
-    """the salt and the check value of the key, as stored when it was created; None without encryption"""
+    """the salt and the check value of the key, stored when the gallery was created; None without encryption"""
     cipher: Cipher | None
-    """encrypts features where no server has to compare them"""
+    """encrypts features, unless a server has to compare them"""
 
     def settings(self) -> Settings:
-        """Return all settings of one moment, with ``people`` and ``counterexamples``: how many there are of each."""
+        """Return a snapshot of all settings, with the numbers of ``people`` and ``counterexamples``."""
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Store settings in one transaction."""
@@ -123,28 +123,28 @@ class Store(Protocol):
         """Return all counter-examples in the order in which they were stored."""
 
     def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
-        """Return the number of templates of the first ``limit`` identities behind ``after``, in alphabetical order."""
+        """Return the number of templates of the first ``limit`` identities after ``after``, in alphabetical order."""
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
-        """Return the templates of an identity as they were given, in their order, None if there is no such identity."""
+        """Return the templates of an identity in the order of enrollment, None if there is no such identity."""
 
     def templates(self) -> Templates:
-        """Return all templates of one moment."""
+        """Return a snapshot of all templates."""
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
-        """Return the ``k`` identities with the best templates by cosine for each probe, best first, with that cosine."""
+        """Return for each probe the ``k`` identities with the best templates and their cosines, best first."""
 
     def build_index(self, k: int, probes: int) -> Recall:
         """Build an approximate index of all templates and measure its recall."""
 
     def check(self) -> list[str]:
-        """Read everything and return the problems."""
+        """Verify all checksums and return a list of problems."""
 
     def backup(self, target: Path) -> None:
         """Write a consistent copy as an SQLite gallery while others go on reading."""
 
     def files(self) -> list[Path]:
-        """Return the files that hold the gallery; none on a server."""
+        """Return the files of the gallery, none on a server."""
 
     def close(self) -> None:
         """Close the file or the connection."""
@@ -156,7 +156,7 @@ def is_server(location: str | Path) -> bool:
     >>> is_server("postgresql://ada@host/people#staff"), is_server("people.db")
     (True, False)
     """
-    return str(location).startswith(SERVER)
+    return str(location).startswith(SERVER_PREFIXES)
 
 
 def describe_location(location: str | Path) -> str:
@@ -183,8 +183,8 @@ def open_store(
     """Open the store that ``location`` names, a file or ``postgresql://…``.
 
     Args:
-        location: The place.
-        fingerprint: Of the model whose features a new gallery will hold.
+        location: The file or address.
+        fingerprint: The fingerprint of the model, stored in a new gallery.
         create: Whether to create a gallery that is missing.
         readonly: Refuse every change.
         key: Encrypts a new gallery and opens an encrypted one; see :func:`~.protection.read_key`.

@@ -50,17 +50,17 @@ class TemplateFile(NamedTuple):
         content = MAGIC + bytes.fromhex(self.gallery) + struct.pack("<I", self.generation)
         return content + struct.pack("<I", zlib.crc32(content))
 
-    def check(self, found: bytes) -> None:
-        """Raise a :class:`DamagedGalleryError` unless the file begins as it must."""
-        if found != self.header():
+    def check_header(self, header: bytes) -> None:
+        """Raise a :class:`DamagedGalleryError` unless the file begins with the right header."""
+        if header != self.header():
             raise DamagedGalleryError(
-                f"{self.path} belongs to another gallery, or its beginning is damaged: the two files of a gallery must "
+                f"{self.path} belongs to another gallery, or its header is damaged: the two files of a gallery must "
                 "stay together; `hypersphere gallery backup` copies both"
             )
 
 
-def record(dim: int, cipher: Cipher | None = None) -> np.dtype[Any]:
-    """Return the layout of a record; its 16 bytes before the feature keep features aligned."""
+def make_record_type(dim: int, cipher: Cipher | None = None) -> np.dtype[Any]:
+    """Return the NumPy type of a record. The 16 bytes before the feature keep it aligned."""
     feature: Any = ("feature", "<f4", (dim,)) if cipher is None else ("feature", f"V{4 * dim + SEAL_BYTES}")
     return np.dtype([("checksum", "<u4"), ("identity", "<u4"), ("number", "<i8"), feature])
 
@@ -71,60 +71,60 @@ def pack(
     features: Float[np.ndarray, "n d"],
     cipher: Cipher | None = None,
 ) -> np.ndarray:
-    """Return records with their checksums, encrypted if there is a cipher."""
-    records = np.zeros(len(features), record(features.shape[1], cipher))
+    """Return records with their checksums. With a cipher, the features are encrypted."""
+    records = np.zeros(len(features), make_record_type(features.shape[1], cipher))
     records["identity"], records["number"] = identities, numbers
     if cipher is None:
         records["feature"] = features
     else:
         for i, feature in enumerate(np.ascontiguousarray(features, dtype="<f4")):
-            records["feature"][i] = np.void(cipher.encrypt(feature.tobytes(), _context(records[i])))
-    records["checksum"] = list(_checksums(records))
+            records["feature"][i] = np.void(cipher.encrypt(feature.tobytes(), _make_context(records[i])))
+    records["checksum"] = list(_compute_checksums(records))
     return records
 
 
 def read_features(
     records: np.ndarray, dim: int, cipher: Cipher | None, valid: np.ndarray | None = None
 ) -> Float[np.ndarray, "n d"]:
-    """Return the features of records: mapped from the file, or decrypted into memory.
+    """Return the features of records: memory-mapped, or decrypted in memory.
 
     Args:
         records: Records of the file.
         dim: The dimension of the features.
-        cipher: Decrypts them.
+        cipher: Decrypts the features; None if they are not encrypted.
         valid: False for removed records, which were overwritten and cannot be decrypted; their features are zeros.
     """
     if cipher is None:
         features: np.ndarray = records["feature"]
         return features
-    found = np.zeros((len(records), dim), np.float32)
+    decrypted = np.zeros((len(records), dim), np.float32)
     for i in range(len(records)) if valid is None else np.flatnonzero(valid).tolist():
-        one = records[i]
-        found[i] = np.frombuffer(cipher.decrypt(bytes(one["feature"]), _context(one)), "<f4")
-    return found
+        content = cipher.decrypt(bytes(records[i]["feature"]), _make_context(records[i]))
+        decrypted[i] = np.frombuffer(content, "<f4")
+    return decrypted
 
 
 def find_damaged(records: np.ndarray) -> Int[np.ndarray, "bad"]:
-    """Return the positions of the records whose checksum does not fit."""
-    wrong: list[int] = []
+    """Return the positions of the records that do not fit their checksum."""
+    damaged: list[int] = []
     for start in range(0, len(records), CHUNK):
         part = np.ascontiguousarray(records[start : start + CHUNK])
-        found = np.fromiter(_checksums(part), np.uint32, len(part))
-        wrong += (start + np.flatnonzero(found != part["checksum"])).tolist()
-    return np.array(wrong, dtype=np.int64)
+        expected = np.fromiter(_compute_checksums(part), np.uint32, len(part))
+        damaged += (start + np.flatnonzero(expected != part["checksum"])).tolist()
+    return np.array(damaged, dtype=np.int64)
 
 
 def append(target: TemplateFile, at: int, parts: Iterable[np.ndarray]) -> int:
     """Write records from position ``at`` on and return their number. They are on disk when this returns."""
     path = target.path
-    fresh = not path.exists()
-    if fresh and at:
+    is_new = not path.exists()
+    if is_new and at:
         raise _report_missing(path)
     count = 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         if at:
-            target.check(file.read(HEADER_BYTES))
+            target.check_header(file.read(HEADER_BYTES))
         else:
             file.truncate(0)
             file.write(target.header())
@@ -132,13 +132,13 @@ def append(target: TemplateFile, at: int, parts: Iterable[np.ndarray]) -> int:
             offset = HEADER_BYTES + (at + count) * part.dtype.itemsize
             if count == 0:
                 if os.fstat(descriptor).st_size < offset:
-                    raise DamagedGalleryError(f"{path} is damaged: it is shorter than its gallery says")
-                file.truncate(offset)  # drop what a killed writer left; nobody maps it
+                    raise DamagedGalleryError(f"{path} is damaged: it is shorter than the database says")
+                file.truncate(offset)  # delete the records that a killed writer left; no reader maps them
                 file.seek(offset)
             _write(file, part)
             count += len(part)
         os.fsync(descriptor)
-    if fresh:
+    if is_new:
         sync_folder(path.parent)
     return count
 
@@ -146,23 +146,23 @@ def append(target: TemplateFile, at: int, parts: Iterable[np.ndarray]) -> int:
 def map_records(source: TemplateFile, dim: int, rows: int) -> np.ndarray:
     """Return the first ``rows`` records, memory-mapped: pages are read from the file when they are accessed."""
     if not rows:
-        return np.zeros(0, record(dim, source.cipher))
+        return np.zeros(0, make_record_type(dim, source.cipher))
     path = source.path
     try:
         with open(path, "rb") as file:
-            source.check(file.read(HEADER_BYTES))
-        layout = record(dim, source.cipher)
+            source.check_header(file.read(HEADER_BYTES))
+        layout = make_record_type(dim, source.cipher)
         if os.stat(path).st_size < HEADER_BYTES + rows * layout.itemsize:
-            raise DamagedGalleryError(f"{path} is damaged: it is shorter than its gallery says")
-        # Copy on write, because torch needs writable memory; what is written stays in this process.
+            raise DamagedGalleryError(f"{path} is damaged: it is shorter than the database says")
+        # Copy on write: torch needs writable memory, but nothing may be written to the file.
         return np.memmap(path, layout, "c", offset=HEADER_BYTES, shape=(rows,))
     except FileNotFoundError as error:
         raise _report_missing(path) from error
 
 
 def wipe(target: TemplateFile, dim: int, slots: Iterable[int]) -> None:
-    """Overwrite records with zeros except for their numbers, which keep their order; on disk when this returns."""
-    size = record(dim, target.cipher).itemsize
+    """Overwrite records with zeros, except for their numbers. They are on disk when this returns."""
+    size = make_record_type(dim, target.cipher).itemsize
     with open(target.path, "r+b", buffering=0) as file:
         for slot in slots:
             file.seek(HEADER_BYTES + slot * size)
@@ -180,7 +180,7 @@ def split_records(records: np.ndarray, keep: np.ndarray | None = None) -> Iterat
 
 
 def find_slot(records: np.ndarray, number: int) -> int | None:
-    """Return the position of the record with this number by bisection, since numbers grow along the file."""
+    """Return the position of the record with this number. Numbers grow along the file, so bisection finds it."""
     low, high = 0, len(records)
     while low < high:
         middle = (low + high) // 2
@@ -198,12 +198,12 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _context(one: Any) -> bytes:
-    """Return what an encrypted feature is bound to: its identity and its number."""
-    return struct.pack("<Iq", int(one["identity"]), int(one["number"]))
+def _make_context(record: Any) -> bytes:
+    """Return the context that an encrypted feature is bound to: its identity and its number."""
+    return struct.pack("<Iq", int(record["identity"]), int(record["number"]))
 
 
-def _checksums(records: np.ndarray) -> Iterator[int]:
+def _compute_checksums(records: np.ndarray) -> Iterator[int]:
     size, content = records.dtype.itemsize, records.view(np.uint8).reshape(-1).data
     return (zlib.crc32(content[start + 4 : start + size]) for start in range(0, len(content), size))
 
