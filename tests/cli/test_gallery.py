@@ -135,7 +135,7 @@ def test_a_rate_that_lets_strangers_in_is_said_on_stderr(files, capsys):
     assert main(["gallery", "calibrate", *places, "--far", "0.1"]) == 0
     out, error = capsys.readouterr()
     assert out.startswith("threshold ")
-    assert "of strangers into a gallery of 3 identities" in error
+    assert "a gallery of 3 identities accepts about" in error
 
 
 def test_a_bad_image_is_one_error_or_skipped(files, capsys):

@@ -263,7 +263,7 @@ class GalleryContract:
             gallery.calibrate(far=1e-3, pairs=(scores, same))
             gallery.identify(torch.ones(4))
         gallery.enrol("one more", torch.randn(4))
-        with pytest.warns(UserWarning, match="about 10% of strangers into a gallery of 100 identities"):
+        with pytest.warns(UserWarning, match="a gallery of 100 identities accepts about 10% of strangers"):
             gallery.identify(torch.ones(4))
         with pytest.warns(UserWarning, match="calibrate for identification"):
             gallery.calibrate(far=1e-3, pairs=(scores, same))

@@ -12,7 +12,7 @@ def test_a_calibration_comes_back_exactly():
 def test_warnings_depend_on_the_size():
     far, fpir = Calibration(0.5, "far", 1e-3, 10), Calibration(0.5, "fpir", 0.01, 100)
     assert far.warning(99) is None
-    assert "about 63% of strangers into a gallery of 1000 identities" in far.warning(1000)
+    assert "a gallery of 1000 identities accepts about 63% of strangers" in far.warning(1000)
     assert fpir.warning(200) is None
     assert "calibrated for 100 identities, there are 1000 now, and about 10% of strangers" in fpir.warning(1000)
     assert Calibration(0.5, "far", 1.0, 0).expected_fpir(5) == 1.0
@@ -26,9 +26,9 @@ def test_what_a_pairwise_rate_promises_is_not_what_a_gallery_keeps(size):
     scores = torch.cat([pairs, torch.ones(1)])
     with Gallery(":memory:") as gallery:
         gallery.enrol([str(i) for i in range(size)], people)
-        with pytest.warns(UserWarning, match="of strangers into a gallery"):
+        with pytest.warns(UserWarning, match="identities accepts about"):
             gallery.calibrate(far=1e-3, pairs=(scores, torch.arange(len(scores)) == 200_000))
-        with pytest.warns(UserWarning, match="of strangers into a gallery"):
+        with pytest.warns(UserWarning, match="identities accepts about"):
             accepted = sum(m.accepted for m in gallery.identify(strangers[:1000])) / 1000
         assert accepted == pytest.approx(gallery.calibrations["far"].expected_fpir(size), abs=0.08)
         gallery.calibrate(fpir=0.02, strangers=strangers[:1000], people=range(1000))
