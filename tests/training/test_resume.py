@@ -65,7 +65,7 @@ TWO_STEPS = Settings(steps=2, evaluate_every=2, checkpoint_every=1, threads=1, p
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bound") / "run"
+    folder = tmp_path_factory.mktemp("conditions") / "run"
     Experiment(
         small({"samples.measured": 40}, steps=2, evaluate_every=2, checkpoint_every=2, pictures=False), folder
     ).run()
@@ -92,7 +92,7 @@ def test_a_new_run_starts_from_its_checkpoint_when_asked(run, tmp_path):
     forked.run(lambda step, row: seen.append(step))
     assert min(step for step in seen if step) >= 2
     assert forked.step == 4
-    assert load_tree(tmp_path / "new" / "last.safetensors")["bound"]["settings"]["optimizer.lr"] == 0.01
+    assert load_tree(tmp_path / "new" / "last.safetensors")["conditions"]["settings"]["optimizer.lr"] == 0.01
     assert (run / "last.safetensors").read_bytes() == before  # the other run is not changed
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text((run / "config.json").read_text())
@@ -109,10 +109,10 @@ def test_other_data_is_refused(tmp_path):
 def test_other_threads_are_said(tmp_path):
     trainer = own(TWO_STEPS, tmp_path)
     with pytest.warns(UserWarning, match="made with 7 threads and goes on with 1"):
-        trainer.check_bound({**trainer.bound, "threads": 7})
+        trainer.check_conditions({**trainer.conditions, "threads": 7})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trainer.check_bound(trainer.bound)
+        trainer.check_conditions(trainer.conditions)
 
 
 def test_what_changes_nothing_may_differ():

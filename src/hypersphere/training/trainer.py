@@ -148,7 +148,7 @@ class Trainer:
         self._fresh, self._start = fresh, None if start is None else RunFolder(start)
 
     @functools.cached_property
-    def bound(self) -> dict[str, Any]:
+    def conditions(self) -> dict[str, Any]:
         """The settings, data digest and number of threads that a checkpoint of this run must match."""
         settings = normalize_document(self.document)
         return {"settings": settings, "data": compute_data_digest(self.task), "threads": torch.get_num_threads()}
@@ -389,7 +389,7 @@ class Trainer:
             "scaler": None if scaler is None else scaler.state_dict(),
             "callbacks": [callback.state_dict() for callback in self.callbacks],
             "loader": self.task.loader.state_dict(),
-            "bound": self.bound,
+            "conditions": self.conditions,
             "log": self.log.size if self.log is not None else 0,
             "random": require("accelerate.utils").gather_object([get_random_state()]),
         }
@@ -408,7 +408,7 @@ class Trainer:
             ValueError: If settings, data or the number of callbacks differ from those of the checkpoint.
         """
         if not other:
-            self.check_bound(state["bound"])
+            self.check_conditions(state["conditions"])
         if len(self.callbacks) != len(state["callbacks"]):
             raise ValueError(
                 f"callbacks must be those of the stored run, which has {len(state['callbacks'])}, got {len(self.callbacks)}"
@@ -433,30 +433,30 @@ class Trainer:
             seed_generators((self.settings.seed * 1_000_003 + self.step) * 4096 + rank)
         return int(state["log"])
 
-    def check_bound(self, stored: Mapping[str, Any]) -> None:
+    def check_conditions(self, stored: Mapping[str, Any]) -> None:
         """Refuse a checkpoint with other settings or other data. Warn if the number of threads differs.
 
         Args:
-            stored: The value of :attr:`bound` in the checkpoint.
+            stored: The value of :attr:`conditions` in the checkpoint.
 
         Raises:
             ValueError: If settings or data differ. The message names the differences.
         """
-        changed = describe_differences(stored["settings"], self.bound["settings"])
+        changed = describe_differences(stored["settings"], self.conditions["settings"])
         if changed:
             raise ValueError(
                 f"{self.folder.path} holds a checkpoint of other settings ({changed}): set them back in config.json, or "
                 "start a new run from it with --resume FOLDER --output NEW KEY=VALUE"
             )
-        there, here = stored["data"], self.bound["data"]
+        there, here = stored["data"], self.conditions["data"]
         if None not in (there, here) and there != here:
             raise ValueError(
                 f"{self.folder.path} holds a checkpoint of other training data (digest {there[:12]} there, "
                 f"{here[:12]} here): bring the data back, or start a new run"
             )
-        if stored["threads"] != self.bound["threads"]:
+        if stored["threads"] != self.conditions["threads"]:
             warnings.warn(
-                f"the run was made with {stored['threads']} threads and goes on with {self.bound['threads']}: its numbers will "
+                f"the run was made with {stored['threads']} threads and goes on with {self.conditions['threads']}: its numbers will "
                 "differ in the last bits from those of an uninterrupted run",
                 stacklevel=2,
             )
