@@ -45,14 +45,7 @@ def time_interleaved(
             f()
     for _ in range(rounds):
         for name, f in work.items():
-            start, count = time.process_time(), 0
-            while True:
-                f()
-                count += 1
-                elapsed = time.process_time() - start
-                if elapsed >= min_seconds:
-                    break
-            best[name] = min(best[name], elapsed / count)
+            best[name] = min(best[name], _time_once(f, min_seconds))
     return best
 
 
@@ -124,6 +117,7 @@ class Ratio(NamedTuple):
 
 
 def _time_once(f: Callable[[], object], min_seconds: float) -> float:
+    """Return the mean CPU seconds of a call, repeated until ``min_seconds`` have passed."""
     start, count = time.process_time(), 0
     while True:
         f()

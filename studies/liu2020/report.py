@@ -109,7 +109,7 @@ def list_effects(claim: Claim, results: str | os.PathLike[str]) -> list[Line]:
 
 def format_summary(results: str | os.PathLike[str] = FOLDER / "rows") -> str:
     """Return the table of all claims: tables of the text, data, runs, checks that hold, verdict."""
-    lines = ["| claim | text | data | runs | checks that hold | verdict |", "|---|---|---|---|---|---|"]
+    lines = ["| claim | tables | data | runs | checks that hold | verdict |", "|---|---|---|---|---|---|"]
     for claim in CLAIMS.values():
         rows, left, before = (
             select_rows(claim, results),

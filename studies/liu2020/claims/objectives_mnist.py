@@ -20,7 +20,7 @@ ABLATION = {
     "A: ReLU, bias": (0.3477, 95.13),
     "B: bias": (0.2835, 96.37),
     "C: softmax without bias": (0.2815, 96.40),
-    "D: weights normalised": (0.2462, 96.63),
+    "D: weights normalized": (0.2462, 96.63),
     "E: A-Softmax m = 2": (0.2277, 97.67),
     "F: A-Softmax m = 3": (0.1791, 97.82),
     "G: A-Softmax m = 4": (0.1709, 98.20),
@@ -73,7 +73,7 @@ def _make_ablation_configs(size: Size) -> dict[str, Config]:
         "A: ReLU, bias": call(Softmax, bias=True),
         "B: bias": call(Softmax, bias=True),
         "C: softmax without bias": call(Softmax, bias=False),
-        "D: weights normalised": call(WSoftmax),
+        "D: weights normalized": call(WSoftmax),
         **{f"{letter}: A-Softmax m = {m}": call(ASoftmax, m=m, annealing=law) for letter, m in zip("EFG", MARGINS[1:], strict=True)},
     }  # fmt: skip
     found = {f"A.1/{name}": replace(base, head=head) for name, head in heads.items()}
@@ -119,7 +119,7 @@ CLAIM = Claim(
         Check("2-D: the nearest two classes of m = 4 further apart than of m = 1", "nearest_angle", "2-D/m = 4", "2-D/m = 1"),
         Check("2-D: error of m = 4 no worse than of m = 1", "error", "2-D/m = 4", "2-D/m = 1", False, True, (0.31, 0.40)),
         *(_make_check(name, than) for than, name in zip(list(ABLATION)[:-1], list(ABLATION)[1:], strict=True)),
-        _make_check("G: A-Softmax m = 4", "D: weights normalised"),
+        _make_check("G: A-Softmax m = 4", "D: weights normalized"),
         _make_check("G: A-Softmax m = 4", "A: ReLU, bias"),
     ),
     picture=make_planar_picture(tuple(f"2-D/m = {m}" for m in MARGINS)),

@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "OPT (OGD)": {"orthogonal": _call_method("ogd")},
     "OPT (OR)": {"orthogonal": _call_method("regularized"), "energy": call(OrthogonalityPenalty, weight=1.0)},
     "OPT (GS), trained neurons": {"orthogonal": _call_method("gram_schmidt", train_neurons=True)},
-    "OPT (GS), normalised": {"orthogonal": _call_method("gram_schmidt", normalize=True)},
+    "OPT (GS), normalized": {"orthogonal": _call_method("gram_schmidt", normalize=True)},
     "baseline, shifted start": {"orthogonal": call(prepare_neurons, mean=0.02)},
 }
 PERCEPTRON = ("baseline", "UPT", "OPT (GS)", "OPT (HR)", "OPT (LS)", "OPT (CP)", "OPT (OGD)", "OPT (OR)")
@@ -164,7 +164,7 @@ CLAIM = Claim(
         Published(
             "7.4, 7.1, 7.7",
             "error (%) of CNN-6 on CIFAR-100",
-            {"baseline": 37.59, "HS-MHE": 34.97, "UPT": 42.61, **CNN, "GS, trained neurons": 37.24, "GS, normalised": 32.54},
+            {"baseline": 37.59, "HS-MHE": 34.97, "UPT": 42.61, **CNN, "GS, trained neurons": 37.24, "GS, normalized": 32.54},
         ),
         Published("7.5", "error (%) of CNN-6 on CIFAR-100 without BN", {"baseline": 38.95, "HS-MHE": 36.90, **PLAIN}),
         Published(
@@ -188,7 +188,7 @@ CLAIM = Claim(
         _make_check("CNN-6", "OPT (GS)", "HS-MHE"),
         _make_check("CNN-6", "OPT (GS)", "UPT"),
         _make_check("CNN-6", "OPT (GS)", "OPT (GS), trained neurons"),
-        _make_check("CNN-6", "OPT (GS), normalised", "OPT (GS)"),
+        _make_check("CNN-6", "OPT (GS), normalized", "OPT (GS)"),
         _make_check("CNN-6", "baseline", "baseline, shifted start"),
         *(_make_check("CNN-6, no BN", f"OPT ({name})") for name in PLAIN),
         *(

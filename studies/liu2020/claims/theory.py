@@ -47,7 +47,7 @@ CLAIM = Claim(
         Published("theorem 3, 4", "probability of the bounds, ε = 0.5", {"k = 200": "0.992, 0.999"}),
         Published("lemma 15", "holes of random neurons", {"measured over expected": "1 + O(1/N)"}),
         Published("figure 1.1", "reconstruction", {"angle": "very well", "norm": "nothing meaningful"}),
-        Published("poster", "Fourier transform", {"phase": "recognisable", "magnitude": "not recognisable"}),
+        Published("poster", "Fourier transform", {"phase": "recognizable", "magnitude": "not recognizable"}),
     ),
     arms=make_arms,
     about=("function*",),
