@@ -80,7 +80,7 @@ class Impatient(Callback):
     def on_start(self, trainer):
         if self.when == "first":
             raise KeyboardInterrupt
-        trainer.task.keep = self.stop
+        trainer.task.write_embedder = self.stop
 
     def stop(self, *_):
         raise KeyboardInterrupt

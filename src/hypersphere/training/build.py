@@ -26,7 +26,6 @@ from .tasks.classification import attach_head
 from .tasks.faces import split_fold
 from .weights import start_from
 
-
 # Mean and standard deviation of pixels in [0, 1] for the values of `normalize` that do not depend on the data.
 FIXED_STATISTICS = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
 
@@ -136,7 +135,7 @@ def assemble_task(
         weighted_gradients=settings.weighted_gradients,
         **context,
     )
-    built.recipe = backbone
+    built.network_call = backbone
     return cast(Task, built)
 
 
@@ -225,7 +224,7 @@ def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
         train, measured = _split_few_shot(config)
     else:
         whole = select_first_classes(config.samples, read_dataset(config, True))
-        train, measured = hold_out(config.samples, whole, getattr(kind, "unseen", False))
+        train, measured = hold_out(config.samples, whole, kind.measures_unseen_classes)
         if measured is None:
             measured = select_first_classes(config.samples, read_dataset(config, False))
     train = select_training_samples(config.samples, _resize_to_input(config, train))

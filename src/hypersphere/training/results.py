@@ -31,7 +31,7 @@ def write_results(
         )
     folder.record("model.safetensors", "embedder.safetensors", "metrics.json", "README.md")
     save_tensors(tensors, folder.path / "model.safetensors")
-    no_embedder = task.keep(folder.path, tensors)
+    no_embedder = task.write_embedder(folder.path, tensors)
     write_json(folder.path / "metrics.json", {"steps": step, **metrics})
     pictures = folder.path / "pictures"
     if settings.pictures:

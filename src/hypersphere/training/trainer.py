@@ -170,7 +170,7 @@ class Trainer:
         assert isinstance(schedule, Schedule)
         self.schedule = schedule
         set_rates(self.optimizers, schedule, 0, settings.steps)
-        ddp.find_unused_parameters = task.partial
+        ddp.find_unused_parameters = task.has_unused_parameters
         self.wrapped, *self.prepared = self.accelerator.prepare(task, *self.optimizers)
         if settings.compile:
             task.compile_model()

@@ -36,7 +36,7 @@ class Minimal(Task):
 def test_a_task_needs_a_loss_and_a_measure_only(tmp_path):
     task = Minimal()
     assert task(0, torch.ones(3, 2), torch.ones(3, 1))[0].isfinite()
-    assert task.keep(tmp_path, {}) == "this task has no features that an embedder could return"
+    assert task.write_embedder(tmp_path, {}) == "this task has no features that an embedder could return"
     assert task.summary() == {}
     assert task.device.type == "cpu"
     task.pictures(tmp_path)

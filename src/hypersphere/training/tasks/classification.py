@@ -97,9 +97,9 @@ class Classification(Task):
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
         self.measures_training = measured is None
         self.preprocessing, self.project_every = preprocessing, project_every
-        self.recipe = as_call(model) if isinstance(model, Call | functools.partial) else None
+        self.network_call = as_call(model) if isinstance(model, Call | functools.partial) else None
         self.model = self._build_network(
-            model if self.recipe is None else self.recipe,  # type: ignore[arg-type]
+            model if self.network_call is None else self.network_call,  # type: ignore[arg-type]
             as_call(head) if isinstance(head, functools.partial) else head,
         )
         self.losses = nn.ModuleList([loss for _, loss in losses])
@@ -213,7 +213,7 @@ class Classification(Task):
         labels = samples.labels[index].cpu()
         return Evidence(features, labels, list(samples.classes), len(samples), thumbnails(raw))
 
-    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
+    def write_embedder(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
         """Write the embedder, the network up to its features. Return the reason if that is impossible."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors")
@@ -279,7 +279,7 @@ class EmbeddingTask(Protocol):
     """
 
     model: Any
-    recipe: Call | None
+    network_call: Call | None
     preprocessing: Normalizer | None
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
@@ -368,9 +368,9 @@ def get_file_preprocessing(task: EmbeddingTask, sample: Tensor) -> Preprocessing
 
 def get_network_call(task: EmbeddingTask) -> Call | str:
     """Return the call that builds the network without its head, or the reason why there is none."""
-    if task.recipe is not None:
-        arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}
-        return Call(task.recipe.target, {**task.recipe.arguments, **arguments})
+    if task.network_call is not None:
+        arguments = {"num_classes": None} if "num_classes" in parameters(task.network_call.target) else {}
+        return Call(task.network_call.target, {**task.network_call.arguments, **arguments})
     body = getattr(task.model, "body", task.model)
     kind: Any = type(body)
     if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":

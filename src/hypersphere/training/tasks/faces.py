@@ -33,7 +33,7 @@ class Faces(Classification):
     ['accuracy', 'eer', 'auc', 'tar']
     """
 
-    unseen = True
+    measures_unseen_classes = True
 
     def __init__(
         self,

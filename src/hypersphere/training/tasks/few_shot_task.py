@@ -34,7 +34,7 @@ class FewShotRecognition(Classification):
     ['accuracy', 'baseline', 'baseline++', 'accuracy_interval']
     """
 
-    unseen = True
+    measures_unseen_classes = True
 
     def __init__(
         self,

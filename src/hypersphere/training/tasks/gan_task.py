@@ -64,7 +64,7 @@ class GAN(Task):
     (torch.Size([3, 1, 8, 8]), ['discriminator_loss', 'generator_loss', 'frechet'])
     """
 
-    partial = True
+    has_unused_parameters = True
     model: Players
     basis: Tensor
     center: Tensor

@@ -28,7 +28,7 @@ class OpenSet(Classification):
     ('abc', 'xyz', torch.Size([30, 8]))
     """
 
-    unseen = True
+    measures_unseen_classes = True
 
     def __init__(
         self,

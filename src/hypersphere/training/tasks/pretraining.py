@@ -115,8 +115,8 @@ class Pretraining(Task):
         if len(self.train_samples) < 2:
             raise ValueError("train must contain at least two samples, because the loss compares different samples")
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
-        self.recipe = as_call(model) if isinstance(model, Call | functools.partial) else None
-        self.model = cast(nn.Module, model if self.recipe is None else self.recipe.build())
+        self.network_call = as_call(model) if isinstance(model, Call | functools.partial) else None
+        self.model = cast(nn.Module, model if self.network_call is None else self.network_call.build())
         self.uniformity = Uniformity() if uniformity is None else uniformity
         self.weight, self.decay, self.preprocessing = float(weight), teacher, preprocessing
         self.teacher = None if teacher is None else copy.deepcopy(self.model).requires_grad_(False)
@@ -201,7 +201,7 @@ class Pretraining(Task):
             "effective_rank": float(entropy.exp()),
         }
 
-    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
+    def write_embedder(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
         """Write the embedder, from which ``fit weights=…`` starts; return the reason if that is impossible."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors")

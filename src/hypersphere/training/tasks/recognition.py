@@ -36,7 +36,7 @@ class Recognition(Classification):
     ['eer', 'rank1']
     """
 
-    unseen = True
+    measures_unseen_classes = True
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Recognition(Classification):
         super().__init__(model, head, train, measured, **options)
         self.frozen, self.head_first = frozen, head_first
         self.facts = dict(facts or {})
-        self.partial = head_first > 0
+        self.has_unused_parameters = head_first > 0
         self.backbone_frozen = False  # whether the backbone is frozen now, during the first `head_first` steps
         self.keeps_statistics = False  # whether batch normalization of the backbone uses its initial statistics
         if frozen:
@@ -120,7 +120,7 @@ class Recognition(Classification):
     def pictures(self, folder: pathlib.Path) -> None:
         """Draw nothing, because the report of the run has its own pictures."""
 
-    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
+    def write_embedder(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
         """Write the embedder with the facts in its card."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors", **self.facts)

@@ -60,8 +60,10 @@ class Task(nn.Module, ABC):
 
     model: nn.Module
     loader: Batches
-    partial = False
+    has_unused_parameters = False
     """Whether a step may leave parameters without a gradient, as with two players that take turns."""
+    measures_unseen_classes = False
+    """Whether the measured samples are of classes that are not trained on, so validation data are split by class."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,8 +94,8 @@ class Task(nn.Module, ABC):
         """Return measured samples with their features for a report page, or None."""
         return None
 
-    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """Write further files from the final ``weights``, such as an embedder. Return the reason if there is no embedder."""
+    def write_embedder(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
+        """Write the embedder from the final ``weights``. Return the reason if that is impossible."""
         return "this task has no features that an embedder could return"
 
     def summary(self) -> dict[str, Any]:
