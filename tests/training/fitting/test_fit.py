@@ -141,6 +141,9 @@ def test_other_networks_are_left_out_if_training_does_not_help(tmp_path, monkeyp
     lines = []
     run = fit(folder(tmp_path / "people", identities=25), tmp_path / "run", settings=SEVERAL, say=lines.append)
     assert any("no other networks are trained" in line for line in lines)
+    networks = next(choice for choice in run.choices if choice.key == "networks")
+    assert networks.value == "1"
+    assert "lowest before training" in networks.reason
     assert not (run.folder / "networks").exists()
 
 

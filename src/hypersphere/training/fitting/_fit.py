@@ -95,7 +95,7 @@ def fit(
     """
     start_time = time.monotonic()
     budget_seconds = None if budget is None else parse_seconds(budget)
-    prints = say is None and not quiet and os.environ.get("RANK", "0") == "0"
+    to_stdout = say is None and not quiet and os.environ.get("RANK", "0") == "0"
     tell: Say = (lambda line: None) if quiet else (say or _print)
     overrides = Overrides(settings, **more)
     user_settings: FitSettings = overrides.apply_to_defaults().build()
@@ -131,13 +131,15 @@ def fit(
     trainer = Trainer(task, folder, plan.settings, callbacks=[files], fresh=fresh, document=document)
     _check_frozen(task, plan.settings)
     features_before = _embed_with_task(task, plan.splits.measured) if plan.settings.baselines else None
-    create_progress = _create_printer if prints and progress is None else progress
+    create_progress = _create_printer if to_stdout and progress is None else progress
     trainer.run(None if create_progress is None else create_progress(trainer))
     if trainer.main and trainer.no_embedder is not None:
         raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
     network_folders: list[pathlib.Path] = []
     if plan.has_selection and (plan.settings.networks or 1) > 1 and trainer.measured["step"] == 0:
-        tell("no other networks are trained, because the EER of the selection identities was lowest before training")
+        reason = "no other networks are trained, because the EER of the selection identities was lowest before training"
+        plan = _replace_choice(plan, Choice("networks", "1", reason))
+        tell(reason)
     else:
         network_folders = _train_other_networks(plan, folder, digest, overrides.model_folder, fresh, tell)
 
@@ -155,7 +157,7 @@ def fit(
     run = Run(folder, trust=True)  # its code was just executed, so importing it adds no risk
     if trainer.main:
         run.report = report  # so that it is not computed again from the file
-        if prints:
+        if to_stdout:
             _print_report(run)
     return run
 
@@ -180,7 +182,8 @@ def refine_embedder(
         choices.append(choice)
     elif pretrained:
         reason = (
-            "there are too few identities to tell whether a linear discriminant helps, so the features are not changed"
+            "there are too few identities to tell whether a linear discriminant helps, "
+            "so the pretrained features are not changed"
         )
         choices.append(Choice("last_layer", "none", reason))
     if not pretrained:
@@ -328,6 +331,12 @@ def _describe_choices(plan: Plan, budget: str | float | None, more: Sequence[Cho
         "networks": plan.settings.networks or 1,
         "choices": choices,
     }
+
+
+def _replace_choice(plan: Plan, choice: Choice) -> Plan:
+    """Return the plan with another value and reason for one choice."""
+    choices = tuple(choice if old.key == choice.key else old for old in plan.choices)
+    return dataclasses.replace(plan, choices=choices)
 
 
 def _describe_training_set(plan: Plan) -> dict[str, Any]:

@@ -226,8 +226,9 @@ def choose_for_pretrained(
     """Choose how much of a pretrained network is trained, and how, by the number of training samples."""
     tune = chooser.choose("tune", *choose_tuning(facts))
     chooser.choose("backbone", backbone, f"the network of {name}")
-    chooser.choose("mirror", preprocessing.mirror, f"as in {name}")
-    is_face = preprocessing.medium == "picture" and preprocessing.content == "face"
+    is_picture = preprocessing.medium == "picture"
+    chooser.choose("mirror", preprocessing.mirror, f"as in {name}" if is_picture else "")
+    is_face = is_picture and preprocessing.content == "face"
     augment = (call(Flip),) if is_face and tune != "frozen" else ()
     chooser.choose("augment", augment, "mirror images of faces look like faces" if augment else "")
     rate = 1e-4 if tune == "full" else 1e-3

@@ -94,7 +94,7 @@ def join_descriptors(
         inputs = torch.cat([inputs, selection_inputs])
         labels = torch.cat([labels, selection.labels[owner] + int(labels.max()) + 1])
         fitted = fit_descriptors(_add_channel(inputs), labels, names=names, mirror=fitted.mirrored)
-    value = f"{', '.join(fitted.network.weights)} with PCA and LDA, {1 - weight:.2g} of the cosine"
+    value = f"{', '.join(fitted.network.weights)} with PCA and LDA (weight {1 - weight:.2g})"
     return _build_ensemble(embedders, centers, fitted.network, weight), Choice("descriptors", value, reason)
 
 
@@ -130,7 +130,7 @@ def join_voice_descriptors(embedder: Embedder, parts: Sequence[Samples]) -> tupl
     fitted = _fit_voice_descriptors(embedder, voices.spectra, voices.labels[voices.recordings])
     center = voices.features.new_zeros(voices.features.shape[1])
     ensemble = _build_ensemble([embedder], [center], fitted.network, VOICE_NETWORK_WEIGHT)
-    return ensemble, Choice("descriptors", f"row covariances, {1 - VOICE_NETWORK_WEIGHT:.2g} of the cosine", reason)
+    return ensemble, Choice("descriptors", f"row covariances (weight {1 - VOICE_NETWORK_WEIGHT:.2g})", reason)
 
 
 def embed_directions(

@@ -63,10 +63,10 @@ def choose_last_layer(
 
     identities = len(selection.labels.unique())
     if best is unchanged:
-        reason = (
-            f"neither a linear discriminant nor mirror images clearly lower the EER of the {identities} selection identities, "
-            f"{100 * unchanged_eer:.3g} %"
-        )
+        tried = "neither a linear discriminant nor mirror images clearly lower"
+        if is_mirrored or len(views) == 1:
+            tried = "a linear discriminant does not clearly lower"
+        reason = f"{tried} the EER of the {identities} selection identities ({100 * unchanged_eer:.3g} %)"
         return embedder, Choice("last_layer", "none", reason)
     reason = f"the EER of the {identities} selection identities falls from {100 * unchanged_eer:.3g} % to {100 * best_eer:.3g} %"
     parts = [] if shrink is None else [f"a linear discriminant (shrinkage {shrink:g})"]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...config import Call, call
+from ...config import Call, call, parameters
 from ...data import (
     AudioPreprocessing,
     ClassBalancedSampler,
@@ -223,7 +223,9 @@ def _plan_prepared(
     """Plan a fit on samples that were prepared once: recordings, aligned faces, inputs of a pretrained network."""
     source, preprocessing = prepared.source, prepared.preprocessing
     if start is None:
-        chooser.choose("preprocessing", Call(type(preprocessing), preprocessing.arguments()), prepared.reason)
+        defaults = {name: parameter.default for name, parameter in parameters(type(preprocessing)).items()}
+        changed = {name: value for name, value in preprocessing.arguments().items() if value != defaults[name]}
+        chooser.choose("preprocessing", Call(type(preprocessing), changed), prepared.reason)
     chooser.choose("memory", True, "samples are prepared once and kept in memory")
     chooser.choose("workers", 0, "")
     splits = split_prepared(prepared, division, chooser.tree.get("watched"), crop=start is None)
