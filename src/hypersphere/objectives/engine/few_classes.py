@@ -125,6 +125,8 @@ def compute_few_classes(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "
     scores, features, weight, bias = problem.scores, problem.batch.features, problem.weight, problem.bias
     dtype = accumulation_dtype(features, weight)
     x, weight, bias = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    if isinstance(problem.scale, Tensor) and problem.scale.numel() == 1 and not problem.scale.requires_grad:
+        problem = problem._replace(scale=problem.scale.item())  # a number allows the closed form
     form = choose_form(scores, problem.scale)
     products = multiply(x, weight, form)
     if products is None:
