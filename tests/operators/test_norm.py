@@ -91,5 +91,5 @@ def test_refuses():
         SphereNorm(nn.Conv2d(3, 4, 3), rescale=True, batchnorm=True)
     with pytest.raises(ValueError, match="no layer of BatchNorm2d was converted"):
         SphereNorm(nn.BatchNorm2d(3))
-    with pytest.raises(ValueError, match="angular belongs to a plain layer"):
+    with pytest.raises(ValueError, match="angular must be None for an operator"):
         SphereNorm(Conv2d(3, 4, 3), angular=angular.Linear())

@@ -108,8 +108,8 @@ def _move_into_hole(x: Tensor, half_space: bool, generator: torch.Generator) -> 
     near = (near.abs() if half_space else near).amax(2)
     deep = near.argsort(dim=1)[:, :DEEPEST_HOLES]
     rows = torch.arange(batch, device=x.device)
-    place = deep[rows, torch.randint(0, DEEPEST_HOLES, (batch,), generator=generator).to(x.device)]
-    x[rows, torch.randint(0, n, (batch,), generator=generator).to(x.device)] = places[rows, place]
+    chosen = deep[rows, torch.randint(0, DEEPEST_HOLES, (batch,), generator=generator).to(x.device)]
+    x[rows, torch.randint(0, n, (batch,), generator=generator).to(x.device)] = places[rows, chosen]
     return x
 
 

@@ -160,8 +160,8 @@ def energy_changes(
     Returns:
         The changes of each layer.
 
-    >>> turned = {"w": torch.tensor([[0.0, 1.0], [-1.0, 0.0]])}
-    >>> [(c.angle, c.rotated) for c in energy_changes({"w": torch.eye(2)}, turned)]
+    >>> rotated = {"w": torch.tensor([[0.0, 1.0], [-1.0, 0.0]])}
+    >>> [(c.angle, c.rotated) for c in energy_changes({"w": torch.eye(2)}, rotated)]
     [(1.5707963705062866, 1.0)]
     """
     kernel, changes = Riesz(s), []
@@ -176,11 +176,12 @@ def energy_changes(
 def _iterate_layers(
     state: Mapping[str, Any] | Checkpoint, left_out: dict[str, str] | None = None, only: str | None = None
 ) -> Iterator[Layer]:
-    for found in checkpoint_layers(state, only):
-        if isinstance(found, Layer):
-            yield found
+    for layer_or_reason in checkpoint_layers(state, only):
+        if isinstance(layer_or_reason, Layer):
+            yield layer_or_reason
         elif left_out is not None:
-            left_out[found[0]] = found[1]
+            name, reason = layer_or_reason
+            left_out[name] = reason
 
 
 @torch.no_grad()

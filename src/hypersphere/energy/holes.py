@@ -69,14 +69,14 @@ def covering_radius(
         raise ValueError(f'method must be "auto", "exact" or "probes", got {method!r}')
     rows = as_neurons(weight)
     x = rows.to(wide_dtype(rows))
-    found = None if method == "probes" else _largest_hole(normalize(x.detach()))
-    if found is None and method == "exact":
+    hole = None if method == "probes" else _largest_hole(normalize(x.detach()))
+    if hole is None and method == "exact":
         n, dim = rows.shape
         raise ValueError(f"the convex hull of {n} neurons in {dim} dimensions is too large to be computed exactly")
-    if found is None:
+    if hole is None:
         center = deepest_hole(rows.detach(), probes, seed)
-        found = center, angle(center.expand(len(x), -1), x.detach()).min()
-    center, radius = found
+        hole = center, angle(center.expand(len(x), -1), x.detach()).min()
+    center, radius = hole
     if torch.is_grad_enabled() and rows.requires_grad:
         weighted = _rim_average(x, center)
         radius = radius.to(x.device) + weighted - weighted.detach()

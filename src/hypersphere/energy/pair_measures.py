@@ -55,8 +55,8 @@ def measure_pairs(
     pairs are computed in float64. So are the duplicates, pairs nearer than ``duplicate`` radians, among the 4,096 neurons
     with the nearest neighbors. ``progress`` is called with the share of the pairs that are done.
 
-    >>> found = measure_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), hs.energy.Riesz(1), pairs=1)
-    >>> found.pairs, found.duplicates
+    >>> measured = measure_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), hs.energy.Riesz(1), pairs=1)
+    >>> measured.pairs, measured.duplicates
     ([(0, 2, 0.0)], [(0, 2)])
     """
     rows = as_neurons(weight)
@@ -67,9 +67,9 @@ def measure_pairs(
     if half_space:
         antipodal = kernel(torch.tensor(4.0, dtype=torch.float64)).item()
         energy = antipodal / (2 * n - 1) + energy * (n - 1) / (2 * n - 1)
-    found = _find_neighbors(rows, nearest, pairs, duplicate)
-    duplicates = [(i, j) for i, j, theta in found if theta < duplicate][:n]
-    return PairMeasures(energy, nearest, found[:pairs], duplicates)
+    neighbors = _find_neighbors(rows, nearest, pairs, duplicate)
+    duplicates = [(i, j) for i, j, theta in neighbors if theta < duplicate][:n]
+    return PairMeasures(energy, nearest, neighbors[:pairs], duplicates)
 
 
 def _sum_all_pairs(
@@ -131,7 +131,7 @@ def _find_neighbors(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float)
     count = min(n, max(2 * pairs + 16, min(near, MAX_EXACT_NEURONS)))
     chosen = nearest.topk(count).indices.sort().values
     x = normalize(rows.to(wide_dtype(rows)))
-    found: dict[tuple[int, int], float] = {}
+    angles: dict[tuple[int, int], float] = {}
     for part in chosen.split(max(1, BLOCK_ENTRIES // n)):
         cos = x[part] @ x.T
         cos[torch.arange(len(part), device=x.device), part] = -2
@@ -141,5 +141,5 @@ def _find_neighbors(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float)
         for a, b, t in zip(
             part.unsqueeze(1).expand_as(where)[keep].tolist(), where[keep].tolist(), theta[keep].tolist(), strict=True
         ):
-            found[min(a, b), max(a, b)] = t
-    return sorted(((i, j, t) for (i, j), t in found.items()), key=lambda entry: (entry[2], entry[:2]))
+            angles[min(a, b), max(a, b)] = t
+    return sorted(((i, j, t) for (i, j), t in angles.items()), key=lambda entry: (entry[2], entry[:2]))

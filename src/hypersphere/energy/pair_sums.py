@@ -211,12 +211,12 @@ def _sum_by_two_products(
     least, most = torch.aminmax(inverse)
     if not (least > 1e-8 and most < 1e8) or pass_.has_close(cos):
         return None
-    kept = cos.clone() if half_space and gradient else cos  # half space overwrites the cosines
+    cosines = cos.clone() if half_space and gradient else cos  # half space overwrites the cosines
     value, force = pass_.evaluate_cosines(cos, torch.empty_like(cos))
     sums = zero_self_pairs(value, None).sum((1, 2))
     if not gradient:
         return sums, x.new_empty(0)
-    radial = torch.linalg.vecdot(zero_self_pairs(force, None), kept)
+    radial = torch.linalg.vecdot(zero_self_pairs(force, None), cosines)
     force.diagonal(dim1=1, dim2=2).sub_(radial)
     force.mul_((4 * inverse).unsqueeze(2)).mul_(inverse.unsqueeze(1))
     return sums, (force @ x).to(weight.dtype)

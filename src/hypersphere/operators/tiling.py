@@ -1,4 +1,4 @@
-"""Tiles of a tensor that stay in the processor's cache, for functions that apply a chain of operations by hand."""
+"""Tiles of a tensor that stay in the processor's cache, for functions that apply several operations to one tile after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -87,20 +87,20 @@ def select_layers(
 
 def find_classifier(model: nn.Module, classifier: ClassifierLike) -> tuple[str | None, str]:
     """Return the name of the classification layer, or None, and the reason for skipping it."""
-    named = "the classifier, which is trained as usual"
+    reason = "the classifier, which is trained as usual"
     if classifier is False:
-        return None, named
+        return None, reason
     if classifier is None:
-        found = output_layer(model) or None  # "" is the model itself, which is not its own classifier
-        is_head = found is not None and isinstance(model.get_submodule(found), Classifier)
-        return found, named if is_head else f"taken for {named}; classifier=False includes it"
+        name = output_layer(model) or None  # "" is the model itself, which is not its own classifier
+        is_head = name is not None and isinstance(model.get_submodule(name), Classifier)
+        return name, reason if is_head else f"taken for {reason}; classifier=False includes it"
     names = dict(model.named_modules())
-    found = next((n for n, m in names.items() if n == classifier or m is classifier), None)
-    if found is None:
+    name = next((n for n, m in names.items() if n == classifier or m is classifier), None)
+    if name is None:
         raise ValueError(
             f"classifier must be a module of {type(model).__name__}, the name of one or False, got {classifier!r}"
         )
-    return found, named
+    return name, reason
 
 
 def find_parameter_owners(model: nn.Module) -> dict[int, list[str]]:

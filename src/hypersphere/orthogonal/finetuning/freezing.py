@@ -12,7 +12,7 @@ _MARK = "_frozen_for_tuning"  # attribute of a module: names of its parameters t
 def freeze(model: nn.Module, rotations: set[int], train: Iterable[Selector]) -> None:
     """Freeze every parameter except the rotations, given by their ids, and the modules that ``train`` selects.
 
-    A selected module is trained with all modules inside it. Each module remembers which of its own parameters were
+    A selected module is trained with all modules inside it. Each module records which of its parameters were
     frozen, so that :func:`thaw` also works for a copy or a part of the model.
     """
     train = list(train)

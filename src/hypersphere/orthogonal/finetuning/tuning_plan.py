@@ -103,10 +103,10 @@ def select_weights(
             len(owners[id(p)]) > 1 for p in held if p is not None
         ):  # training it would also change the layer with the tied weight
             plan.classifier = None
-    found, others = _find_matrices(model)
+    weights, others = _find_matrices(model)
     modules = dict(model.named_modules())
-    check_selectors(type(model).__name__, [*modules, *found, *others], [*(only or []), *skip])
-    for label in _sort_labels([*found, *others], modules):
+    check_selectors(type(model).__name__, [*modules, *weights, *others], [*(only or []), *skip])
+    for label in _sort_labels([*weights, *others], modules):
         owner = label if label in modules else label.rpartition(".")[0]
         module = modules[owner]
 
@@ -123,14 +123,14 @@ def select_weights(
             report.skipped[label] = "named in train, so it is trained as usual"
         elif only is not None and not is_selected(only):
             report.skipped[label] = "not named in only"
-        elif reason := others[label] if label in others else _explain_misfit(found[label], owners, method):
+        elif reason := others[label] if label in others else _explain_misfit(weights[label], owners, method):
             report.skipped[label] = reason
             if any(s == label or s is module for s in only or []):
                 raise ValueError(f"{label!r} is named in only but cannot be tuned: {reason}")
             if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 report.unsupported.append(label)
         else:
-            weight = describe_weight(label, found[label])
+            weight = describe_weight(label, weights[label])
             plan.weights[label] = weight
             report.changed[label] = f"{weight}; {method.describe(weight.layout.numbers)}"
     return plan
@@ -138,11 +138,11 @@ def select_weights(
 
 def _find_matrices(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
     """Find the weights of neurons, including quantized ones, and the other matrices with the reason to skip them."""
-    found, others = neuron_weights(model)
+    weights, others = neuron_weights(model)
     quantized = {name: NeuronWeight(m) for name, m in model.named_modules() if is_quantized(m)}
     for name in quantized:
         others.pop(f"{name}.weight".lstrip("."), None)
-    return {**found, **quantized}, others
+    return {**weights, **quantized}, others
 
 
 def _sort_labels(labels: list[str], modules: dict[str, nn.Module]) -> list[str]:
