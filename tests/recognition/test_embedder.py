@@ -250,7 +250,7 @@ def test_a_changed_file_is_refused(tmp_path):
 
 def test_refuses_to_save(tmp_path):
     network, made = small_cnn()
-    with pytest.raises(ValueError, match="give it the call that builds the network"):
+    with pytest.raises(ValueError, match="cannot be saved without the constructor call"):
         Embedder(network, SIZE).save(tmp_path / "e")
     with pytest.raises(ValueError, match="a config holds numbers, text, lists and calls, got function"):
         Embedder(network, SIZE, made.replace(init=lambda weight: weight)).save(tmp_path / "e")

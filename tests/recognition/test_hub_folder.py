@@ -39,7 +39,7 @@ def test_the_card_has_the_licence_and_every_figure(tmp_path, report):
 def test_a_card_without_report_says_so(tmp_path):
     card = (write_hub_folder(small_embedder(), tmp_path, licence="other", title="Mine") / "README.md").read_text()
     assert "# Mine" in card
-    assert "No report was given" in card
+    assert "There are no measured figures" in card
 
 
 def test_the_hubs_own_reader_takes_the_card(tmp_path):
