@@ -126,14 +126,16 @@ def test_a_network_is_fitted_to_recordings(tmp_path, run):
     )
 
 
-def test_a_pretrained_network_stays_if_nothing_is_better(tmp_path, embedder, run):
+def test_a_pretrained_network_is_not_trained_on_few_recordings(tmp_path, embedder, run):
     people = write_people(tmp_path / "people", people=9, takes=3, seconds=1.2)
     said = run("fit", people, "--from", embedder, "-o", "run", "pictures=false", "threads=1")
     assert "tune=frozen: " in said
     assert "too few to train a pretrained network" in said
     assert "so the pretrained features are not changed" in said
     first, second = (Embedder.load(path) for path in (embedder, tmp_path / "run" / "embedder.safetensors"))
-    torch.testing.assert_close(second(voice(0)), first(voice(0)))
+    network = second.network.networks[0]  # the random network of this test is joined with descriptors, which are better
+    for name, tensor in first.network.state_dict().items():
+        torch.testing.assert_close(network.state_dict()[name], tensor)
     assert "--from" not in (tmp_path / "run" / "command.txt").read_text().replace("start=", "")
     assert "start=" in (tmp_path / "run" / "command.txt").read_text()
     tuned = run("fit", people, "--from", embedder, "-o", "tuned", "tune=full", "steps=2", "pictures=false", "threads=1")
