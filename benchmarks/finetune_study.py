@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import _rows
 import torch
 import torch.nn.functional as F
 from _harness import make_parser
@@ -195,13 +196,12 @@ def tune(
 
 def read_rows() -> list[dict[str, Any]]:
     """Return the recorded rows."""
-    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    return _rows.read_rows(ROWS)
 
 
 def append_row(row: dict[str, Any]) -> dict[str, Any]:
     """Append a row and return it."""
-    with ROWS.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    _rows.append_row(ROWS, row)
     print(json.dumps(row), flush=True)
     return row
 

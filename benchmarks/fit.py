@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import _rows
 import torch
 from _fit_sources import unpack_omniglot, write_digit_sets, write_face_tables, write_small_set
 from _harness import make_parser, write_report
@@ -126,8 +127,7 @@ def main() -> None:
             row = run_fit(one, work, args.steps, args.threads)
             print(json.dumps(row), flush=True)
             if args.record:
-                with (REPORTS / "fit.jsonl").open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                _rows.append_row(REPORTS / "fit.jsonl", row)
     if args.record and args.phase == "report":
         write_gaps(work / "runs")
     write_table(read_rows(), args)
@@ -151,7 +151,7 @@ def write_gaps(runs: pathlib.Path) -> None:
 def read_rows() -> list[dict[str, Any]]:
     """Return the recorded rows."""
     path = REPORTS / "fit.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return _rows.read_rows(path)
 
 
 def run_fit(one: Fit, work: pathlib.Path, steps: int | None, threads: int) -> dict[str, Any]:

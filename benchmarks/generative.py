@@ -10,12 +10,12 @@ are paired over seeds: both posteriors see the same batches.
 
 import argparse
 import datetime
-import json
 import math
 import pathlib
 import statistics
 import time
 
+import _rows
 import torch
 
 from hypersphere.config import call
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["autoencoder", "flow", "table"])
     args = parser.parse_args()
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    rows = _rows.read_rows(ROWS)
     if args.what == "table":
         return write_table(rows)
     done = {(row["name"], row["seed"]) for row in rows}
@@ -173,8 +173,7 @@ def main() -> None:
                 continue
             row = {"name": name, "seed": seed, **measure(name, seed), "date": datetime.date.today().isoformat()}
             row |= {"threads": torch.get_num_threads(), "torch": torch.__version__}
-            with ROWS.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            _rows.append_row(ROWS, row)
             print(row, flush=True)
 
 

@@ -17,13 +17,13 @@ training is looked up between those of the other model after shorter ones (linea
 import argparse
 import datetime
 import itertools
-import json
 import math
 import pathlib
 import platform
 import statistics
 import time
 
+import _rows
 import torch
 
 from hypersphere.data import PythonDocs
@@ -82,8 +82,7 @@ class Rows:
 
     def __init__(self, seconds: float):
         self.end = time.monotonic() + seconds
-        lines = ROWS.read_text().splitlines() if ROWS.exists() else []
-        self.rows: list[Row] = [json.loads(line) for line in lines]
+        self.rows: list[Row] = _rows.read_rows(ROWS)
 
     def get(self, arm: str, variant: str, rate: float, steps: int, seed: int) -> Row:
         """Return the row of a run; make it if it does not exist."""
@@ -95,8 +94,7 @@ class Rows:
             raise SystemExit("the time is over; call again")
         row = measure(arm, variant, rate, steps, seed)
         self.rows.append(row)
-        with ROWS.open("a") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        _rows.append_row(ROWS, row)
         print(f"{arm}, {variant}, rate {rate:g}, {steps} steps, seed {seed}: {row['loss']:.4f}", flush=True)
         return row
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import _harness
+import _rows
 import torch
 import torch.distributed as dist
 
@@ -134,8 +135,7 @@ def measure_all(sizes: list[str], batches: list[int], rounds: int) -> None:
             most = {name: max(f[name] for f in found) for name in MEASURES}
             setup = {"classes": size, "processes": processes, "rate": rate, "batch": batch}
             row = {**setup, **most, "date": f"{datetime.date.today()}"}
-            with ROWS.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            _rows.append_row(ROWS, row)
             print(row, file=sys.stderr, flush=True)
 
 
@@ -183,7 +183,7 @@ def main() -> None:
         if args.again:
             ROWS.unlink(missing_ok=True)
         measure_all(args.classes, args.batch, args.rounds)
-    kept = [json.loads(line) for line in ROWS.read_text().splitlines()]
+    kept = _rows.read_rows(ROWS)
     header = ["C", "processes", "batch", "classes drawn", "CPU s", "CPU / one, all", "wall s", "three products, CPU s"]
     header += ["step / products", "peak MiB", "weight MiB", "peak / weight", "turns"]
     notes = (

@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 
+import _rows
 import numpy as np
 import torch
 from small_data import draw, read, take_half
@@ -81,14 +82,13 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    rows = _rows.read_rows(ROWS)
     for seed in range(args.seeds):
         for arm in args.arms:
             if any(row["arm"] == arm and row["seed"] == seed for row in rows):
                 continue
             rows.append(measure(arm, seed, args.steps))
-            with ROWS.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+            _rows.append_row(ROWS, rows[-1])
             print(json.dumps(rows[-1]), flush=True)
     for arm in ARMS:
         mine = [row for row in rows if row["arm"] == arm]

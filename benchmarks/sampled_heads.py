@@ -12,7 +12,6 @@ quarter of the steps has 2.5 % of the sum of learning rates, the last half 18 %,
 row of ``reports/sampled_heads.jsonl`` and is not repeated.
 """
 
-import json
 import math
 import pathlib
 import statistics
@@ -20,6 +19,7 @@ import tempfile
 import time
 from typing import Any
 
+import _rows
 import torch
 from _harness import make_parser, write_report
 
@@ -84,7 +84,7 @@ def measure_arm(arm: str, seed: int, steps: int) -> dict[str, Any]:
 
 def read_rows(steps: int) -> list[dict[str, Any]]:
     """Return the recorded rows with this number of steps."""
-    found = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    found = _rows.read_rows(ROWS)
     return [row for row in found if row["steps"] == steps]
 
 
@@ -94,8 +94,7 @@ def run_missing() -> None:
     for steps, arm, seed in sorted(runs, key=lambda entry: (entry[0], entry[2])):
         if not any(row["arm"] == arm and row["seed"] == seed for row in read_rows(steps)):
             row = measure_arm(arm, seed, steps)
-            with ROWS.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            _rows.append_row(ROWS, row)
 
 
 def make_table(steps: int) -> list[list[object]]:

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import _rows
 import numpy as np
 import torch
 from scipy import stats
@@ -264,7 +265,7 @@ def main() -> None:
         "--tasks", nargs="+", choices=known, metavar="TASK", help="only these; overrides come before it"
     )
     args = parser.parse_args()
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    rows = _rows.read_rows(ROWS)
     if args.half == "table":
         return write_table(rows)
     done = {(row["task"], row["seed"], row["arm"]) for row in rows}
@@ -272,8 +273,7 @@ def main() -> None:
         for task in TASKS[args.half]:
             if (task, seed, args.arm) not in done and (args.tasks is None or task in args.tasks):
                 row = measure(task, args.half, seed, args.arm, args.overrides)
-                with ROWS.open("a") as file:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                _rows.append_row(ROWS, row)
                 print(
                     f"{task}, seed {seed}, {args.arm}: EER {100 * row['eer']['value']:.2f} %, {row['cpu_seconds']} s",
                     flush=True,

@@ -4,11 +4,11 @@ python benchmarks/solver.py --threads 1 --record               # make the missin
 python benchmarks/solver.py --only tammes --points 15 33 60    # some sizes, printed only
 """
 
-import json
 import math
 import pathlib
 import time
 
+import _rows
 import torch
 from _harness import make_parser, write_report
 
@@ -51,7 +51,7 @@ def main() -> None:
     p.add_argument("--starts", type=int, help="of Tammes' problem, whose result more starts can only improve")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if args.record and ROWS.exists() else []
+    rows = _rows.read_rows(ROWS) if args.record else []
     done = {(row["problem"], row["points"]) for row in rows if row["threads"] == args.threads}
     for problem, table in (("tammes", TAMMES), ("thomson", THOMSON)):
         for n, best in table.items():
@@ -61,8 +61,7 @@ def main() -> None:
                     {"threads": args.threads, **_solve(problem, n, best, args.starts if problem == "tammes" else None)}
                 )
                 if args.record:
-                    with ROWS.open("a") as lines:
-                        lines.write(json.dumps(rows[-1]) + "\n")
+                    _rows.append_row(ROWS, rows[-1])
     chosen = sorted((row for row in rows if row["threads"] == args.threads), key=lambda row: row["points"])
     for problem in LIMITS:
         _write_table(problem, [row for row in chosen if row["problem"] == problem], args)

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import _rows
 import numpy as np
 import torch
 
@@ -198,7 +199,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arm", choices=list(ARMS))
     args = parser.parse_args()
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    rows = _rows.read_rows(ROWS)
     if args.what == "table":
         return write_table(rows)
     torch.set_num_threads(1)
@@ -215,8 +216,7 @@ def main() -> None:
             for arm in ARMS if args.arm is None else [args.arm]:
                 if (arm, seed) not in done:
                     row = measure_fit(root, seed, arm)
-                    with ROWS.open("a") as file:
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    _rows.append_row(ROWS, row)
                     print(
                         f"{arm}, seed {seed}: EER {100 * row['eer']['value']:.2f} %, {row['cpu_seconds']} s", flush=True
                     )

@@ -14,7 +14,6 @@ to the features: the minimum over runs of the median over steps.
 """
 
 import itertools
-import json
 import os
 import pathlib
 import statistics
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import _rows
 import numpy as np
 import torch
 from _harness import make_parser, write_report
@@ -164,7 +164,7 @@ def measure(net: Any, data: InMemory) -> dict[str, float]:
 
 def read_rows() -> list[dict[str, Any]]:
     """Return the recorded rows."""
-    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    return _rows.read_rows(ROWS)
 
 
 def run_missing(names: list[str], threads: int, seeds: int) -> None:
@@ -198,8 +198,7 @@ def append_row(study: str, arm: str, phase: str, setting: Any, rate: float, seed
     """Append a row and return it."""
     row = {"study": study, "arm": arm, "phase": phase, "setting": setting, "rate": rate, "seed": seed}
     row |= {"measures": {key: round(value, 3) for key, value in found.items()}, "objective_ms": round(1000 * cost, 3)}
-    with ROWS.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    _rows.append_row(ROWS, row)
     return row
 
 
