@@ -42,7 +42,9 @@ def test_synthetic_voices_go_the_whole_road(tmp_path, embedder, run):
     probe = tmp_path / "probe.wav"
     soundfile.write(probe, np.stack([voice(2, take=0)] * 2, 1), 16000)
     assert "18 recordings of 6 identities" in run("data", "check", people)
-    assert "EER" in run("evaluate", embedder, people, "-o", tmp_path / "report")
+    report = run("evaluate", embedder, people, "-o", tmp_path / "report")
+    assert "EER" in report
+    assert "18 recordings" in report
     run("embed", embedder, people, "-o", tmp_path / "features.safetensors")
     assert safetensors.torch.load_file(tmp_path / "features.safetensors")["features"].shape == (18, 24)
     gallery = tmp_path / "known.db"

@@ -120,5 +120,5 @@ def test_refuses(folder, options, message):
 
 def test_a_gallery_must_have_queries(folder, tmp_path):
     path = table(folder, tmp_path / "t.csv", is_gallery=lambda i: 1)
-    with pytest.raises(ValueError, match="names no query: is_query must be true somewhere"):
+    with pytest.raises(ValueError, match="but no query: is_query must be true somewhere"):
         evaluate(small_embedder(), path)

@@ -78,6 +78,7 @@ class AudioPreprocessing(Preprocessing):
     min_seconds: float = 0.3
 
     medium = "recording"
+    plural = "recordings"
     dtype = torch.float32
     averages_windows = True
     input_name = "samples"

@@ -81,6 +81,9 @@ class Preprocessing(ABC):
     medium: ClassVar[str] = "picture"
     """Kind of the samples, a noun of :data:`hypersphere.data.media.MEDIA`."""
 
+    plural: ClassVar[str] = "images"
+    """Noun for several samples in reports."""
+
     dtype: ClassVar[torch.dtype] = torch.uint8
     """Type of stored tensors."""
 

@@ -112,7 +112,7 @@ def evaluate(
     first, *others = [
         _embed_source(e, pictures, strangers, score, top, per_template, pool, batch, workers) for e in embedders
     ]
-    rows = "images" if per_template == 1 else "templates"
+    rows = "templates" if per_template > 1 else embedder.preprocessing.plural
     report = _make_report(first, quality, fars=fars, fpirs=fpirs, worst=worst, seed=seed, rows=rows)
     facts = {
         **{"embedder": embedder.fingerprint, "against": None if against is None else against.fingerprint},

@@ -118,7 +118,8 @@ def write_report(
     run = RunFolder(folder)
     run.record(HELD_OUT, REPORT)
     features = embed_samples(Embedder.load(folder / EMBEDDER, trust=True), samples)
-    write_features(folder / HELD_OUT, features, source.labels, source.records, trained=settings.validation == 0)
+    rows, trained = plan.preprocessing.plural, settings.validation == 0
+    write_features(folder / HELD_OUT, features, source.labels, source.records, rows=rows, trained=trained)
     report = read_report(folder / HELD_OUT)
     baselines = () if features_before is None else _measure_baselines(features, plan, features_before)
     if settings.pictures:
@@ -145,6 +146,7 @@ def write_features(
     labels: Int[Tensor, "n"],
     records: Sequence[Record],
     *,
+    rows: str = "images",
     trained: bool = False,
 ) -> None:
     """Write features of measured samples with their identities, names and categories atomically.
@@ -154,9 +156,11 @@ def write_features(
         features: One row per sample.
         labels: The identity of each sample.
         records: Name, identity and category of each sample.
+        rows: The plural of what a row is, for the report.
         trained: Whether the network was trained on these identities.
     """
     content = {
+        "rows": rows,
         "trained": trained,
         "names": [record.name for record in records],
         "identities": [record.label for record in records],
@@ -175,7 +179,7 @@ def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
     categories = content["categories"]
     if any(category is None for category in categories):
         categories = None
-    report = open_set_report(tensors["features"], tensors["labels"], categories=categories)
+    report = open_set_report(tensors["features"], tensors["labels"], categories=categories, rows=content["rows"])
     return TrainedIdentitiesReport(**vars(report)) if content.get("trained") else report
 
 
