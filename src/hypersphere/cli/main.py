@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from .. import __version__
 from .terminal import add_verbosity, escape_controls, escaped_output, log_messages
 
-SIGPIPE = 13  # a shell reports the exit status 128 + signal for a process ended by a signal
+SIGPIPE = 13  # shells report the exit status 128 + signal number for a process that a signal ended
 
 
 class Command(NamedTuple):
     """A subcommand: its group in the help, a one-line summary, an example, and its module if the name differs.
 
-    The module has ``configure(parser)`` and ``run(args) -> int``. Only the module of the requested command is imported,
+    The module defines ``configure(parser)`` and ``run(args) -> int``. Only the module of the requested command is imported,
     so that ``hypersphere --help`` is fast.
     """
 
@@ -100,7 +100,7 @@ COMMANDS = {
     ),
     "recipes": Command(
         RESEARCH,
-        "list the experiments of the dissertation Liu (2020), which `train` runs",
+        "list the experiments of the dissertation (Liu, 2020) that `train` can run",
         "hypersphere recipes mhe-cifar10",
     ),
     "train": Command(
@@ -168,9 +168,9 @@ def build_parser(names: Collection[str]) -> tuple[argparse.ArgumentParser, dict[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Return 0 on success and 1 after a failure, whose reason is printed to stderr.
+    """Run one subcommand. Return 0 on success and 1 on failure; the reason is printed to stderr.
 
-    A wrong command line exits with 2. With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
+    An invalid command line exits with status 2. With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     name = next((a for a in arguments if not a.startswith("-")), "")
@@ -201,8 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("HYPERSPHERE_DEBUG"):
             raise
-        lost_process = isinstance(error, ConnectionError)  # rank 0 itself may be lost: let every rank print
-        if lost_process or os.environ.get("RANK", "0") == "0":  # all ranks fail for one reason: print it once
+        lost_process = isinstance(error, ConnectionError)  # rank 0 itself may be gone, so let every rank print
+        if lost_process or os.environ.get("RANK", "0") == "0":  # all ranks fail for the same reason: print it once
             print(f"hypersphere {args.command}: {escape_controls(_describe(error))}", file=sys.stderr)
         return 1
 
@@ -218,7 +218,7 @@ def _suggest_command(name: str) -> str:
 
 
 def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argparse.Namespace) -> str:
-    """Return the correct spelling of a setting that was written like an option.
+    """Return a hint with the correct spelling if a setting was written like an option, otherwise an empty string.
 
     >>> _hint_settings(["fit", "people", "--steps", "100"], ["--steps"], argparse.Namespace(overrides=["100"]))
     '; settings are written KEY=VALUE, such as steps=100'
@@ -232,7 +232,7 @@ def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argpa
 
 
 def _describe(error: BaseException) -> str:
-    """Return the message of an error; for a system error, the file and the reason without the error number."""
+    """Return the message of an error. For an ``OSError``, return the file and the reason without the error number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)

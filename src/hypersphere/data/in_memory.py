@@ -1,4 +1,4 @@
-"""The dataset that most readers return: all samples in one tensor."""
+"""The dataset that most dataset readers return: all samples in one tensor."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,8 @@ from torch.utils.data import Dataset
 class InMemory(Dataset[tuple[Tensor, int]]):
     """A whole dataset as one tensor, usually uint8 (n, channels, height, width), and int64 labels 0 … len(classes) − 1.
 
-    ``dataset[i]`` is ``(data[i], label)``; ``dataset.batch(index)`` returns many samples at once and is what :class:`Loader` uses.
+    ``dataset[i]`` returns ``(data[i], label)``. ``dataset.batch(index)`` returns several samples at once; :class:`Loader`
+    uses it.
 
     >>> images = InMemory(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 1, 0]), ("cat", "dog"))
     >>> len(images), images[1][1], images.batch(torch.tensor([0, 2]))[0].shape

@@ -1,4 +1,4 @@
-"""The distance of the rows of a matrix from orthogonal rows: penalties that energies and training methods are compared with."""
+"""How far the rows of a matrix are from orthogonal: penalties that serve as baselines for energies and training methods."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ from .numerics import upcast
 
 
 def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
-    r"""Compute ‖WWᵀ − I‖²_F of the rows of W, summed over a batch: 0 for orthonormal neurons (5.5.1, C.2).
+    r"""Compute ‖WWᵀ − I‖²_F, summed over a batch of matrices W: 0 if the neurons (rows) are orthonormal (5.5.1, C.2).
 
     >>> orthonormality(2 * torch.eye(3))
     tensor(27.)
@@ -18,7 +18,9 @@ def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor,
 
 
 def orthogonality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
-    r"""Compute ‖WWᵀ − diag(WWᵀ)‖²_F of the rows of W: 0 for orthogonal neurons of any length.
+    r"""Compute ‖WWᵀ − diag(WWᵀ)‖²_F, summed over a batch of matrices W: 0 if the neurons (rows) are orthogonal.
+
+    The lengths of the neurons do not need to be 1.
 
     >>> orthogonality(2 * torch.eye(3))
     tensor(0.)

@@ -24,8 +24,8 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
 def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) -> Float[Tensor, "..."]:
     r"""Compute the direction x̂ = x/‖x‖ along ``dim``, accurate for every representable length.
 
-    At x = 0 the result and its gradient are 0. The exact gradient grows as 1/‖x‖. A vector shorter than ``min_norm`` gets the
-    gradient of a vector of this length; the value does not change.
+    At x = 0 the result and its gradient are 0. Elsewhere the gradient grows as 1/‖x‖. A vector shorter than ``min_norm``
+    gets the gradient of a vector of this length; the value does not change.
     Half precision is accumulated in float32 and returned in the input's dtype.
 
     >>> normalize(torch.tensor([[3e-30, 4e-30], [0.0, 0.0]]))
@@ -41,8 +41,8 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
 def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     r"""Return 1/‖x‖ of vectors along the last axis, 0 where x = 0; a constant to autograd.
 
-    It is computed in one pass if all squares are within the range of the dtype, otherwise by :func:`norm`. Use it in
-    hand-written backward passes.
+    It is computed in one pass if no square overflows or underflows, otherwise by :func:`norm`. Use it in hand-written
+    backward passes.
 
     >>> inverse_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     tensor([2.0000e-01, 0.0000e+00, 2.0000e-31])
@@ -53,14 +53,14 @@ def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     low, high = 1e4 * limits.tiny**0.5, 1e-4 * limits.max**0.5
     if not bool(((length > low) & (length < high)).all()):
         length = norm(x)
-    # Below the least normal number 1/‖x‖ would overflow; NaN stays NaN.
+    # Clamp to the smallest normal number, below which 1/‖x‖ would overflow. NaN stays NaN.
     return torch.where(length == 0, 0, 1 / length.clamp_min(limits.tiny))
 
 
 def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
     r"""Compute cos θ between vectors, in [−1, 1]; 0 if one of them is 0.
 
-    By default leading axes broadcast: ``(…, d), (…, d) → (…)``. With ``pairwise`` every row of ``x`` is compared with
+    By default, leading axes broadcast: ``(…, d), (…, d) → (…)``. With ``pairwise``, every row of ``x`` is compared with
     every row of ``w``: ``(…, n, d), (…, c, d) → (…, n, c)``. Cosines are computed in float32 or better, also under autocast.
 
     >>> cosine(torch.tensor([1.0, 0.0]), torch.tensor([[2.0, 0.0], [0.0, 5.0], [-3.0, 0.0]]))
@@ -78,12 +78,13 @@ def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool
 
 
 def _rescale(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Divide ``x`` by its largest entry, so that squares neither overflow nor underflow. Return the quotient and the divisor.
+    """Divide ``x`` by its largest absolute entry, so that squares neither overflow nor underflow.
 
-    The divisor is a constant to autograd, because ‖x‖ = scale·‖x/scale‖ and x̂ hold for any constant.
+    Return the quotient and the divisor. The divisor is a constant to autograd, because ‖x‖ = c·‖x/c‖ and the direction of
+    x/c is that of x for any constant c > 0.
 
-    With ``min_norm``, the value of the quotient is unchanged, but its derivative by x is that of x/max(scale, …): the term
-    x − x.detach() is 0 and carries the gradient.
+    ``min_norm`` does not change the value of the quotient, but for vectors shorter than ``min_norm`` it reduces the
+    derivative with respect to x: the term x − x.detach() is 0 and carries the gradient, divided by a larger number.
     """
     if x.shape[dim] == 0:
         raise ValueError(f"x must have at least one entry along dim {dim}, got shape {tuple(x.shape)}")
@@ -96,17 +97,17 @@ def _rescale(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor
 
 
 def compute_length(y: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return ‖y‖ of rescaled vectors, and a mask of those that are not 0. The slope at 0 is 0 instead of infinite."""
+    """Return ‖y‖ of rescaled vectors, and a mask of the nonzero ones. The gradient at 0 is 0 instead of NaN."""
     square = (y * y).sum(dim, keepdim=True)
     nonzero = square != 0  # NaN stays NaN
     return torch.where(nonzero, torch.where(nonzero, square, 1).sqrt(), 0), nonzero
 
 
 def check_vectors(x: Tensor, w: Tensor, pairwise: bool) -> None:
-    """Check the shapes of two arguments that are compared, aligned or pairwise.
+    """Check the shapes of two sets of vectors to compare, either pairwise or with leading axes that broadcast.
 
     Raises:
-        ValueError: If they do not agree in dimension, or their leading axes do not fit.
+        ValueError: If the vectors differ in dimension, or their leading axes do not broadcast.
     """
     if x.shape[-1] != w.shape[-1]:
         raise ValueError(f"x and w must have the same last dimension, got shapes {tuple(x.shape)} and {tuple(w.shape)}")
@@ -121,6 +122,6 @@ def check_vectors(x: Tensor, w: Tensor, pairwise: bool) -> None:
     except RuntimeError:
         message = (
             f"shapes {tuple(x.shape)} and {tuple(w.shape)} do not broadcast; "
-            "for every row of x with every row of w pass pairwise=True"
+            "to compare every row of x with every row of w, pass pairwise=True"
         )
         raise ValueError(message) from None

@@ -12,14 +12,14 @@ from .network import LayerOptions, Network, make_pair
 
 
 class MLP(Network):
-    """A perceptron: the flattened input, hidden layers with ReLU, then the classifier.
+    """A multilayer perceptron: it flattens the input and applies hidden layers with ReLU, then the classifier.
 
-    The network of Liu (2020, F.3) has three layers: 784 → 256 → 256 → 10. Table 7.3 compares two initializations:
-    ``init="xavier"``, the default, and ``init="normal"``. There is no normalization by default.
+    The network of Liu (2020, F.3) has three layers: 784 → 256 → 256 → 10. Table 7.3 compares two initializations,
+    ``init="xavier"`` (the default) and ``init="normal"``. By default there is no normalization.
 
     Args:
-        num_classes: None makes it a feature extractor.
-        in_features: Dimension of the flattened input; None stands for ``in_channels`` times the area of ``input_size``.
+        num_classes: Number of classes; None makes the network a feature extractor.
+        in_features: Dimension of the flattened input; by default ``in_channels`` times the area of ``input_size``.
         in_channels: Channels of an image.
         input_size: Height and width of an image, or one number for both.
         hidden: Neurons of the hidden layers; the last number is the feature dimension.
@@ -49,7 +49,7 @@ class MLP(Network):
         self._add_classifier(dim, num_classes, layers)
 
     def features(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
-        """Return the last hidden layer."""
+        """Return the output of the last hidden layer."""
         return self.body(x.flatten(1))
 
 

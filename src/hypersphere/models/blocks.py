@@ -1,8 +1,8 @@
-"""Factories of layers, and the rows of the architecture tables of Liu (2020).
+"""Layer factories, and the rows of the architecture tables of Liu (2020).
 
-A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Here each row is a small object, so an
-architecture is a list that reads like its table. The plain, the spherical and the decoupled version of a network have
-the same rows and differ in the operator or the factories.
+A table such as B.1 has rows like ``[3×3, 64]×3`` and ``2×2 max pooling, stride 2``. Here each row is a small object, so an
+architecture is a list that reads like its table. The plain, spherical and decoupled versions of a network have the same
+rows; they differ in the operator or the layer factories.
 """
 
 import copy
@@ -47,23 +47,22 @@ def make_layers(
     classifier: HeadFactory = nn.Linear,
     batch: LayerFactory = nn.BatchNorm2d,
 ) -> "Layers":
-    """Return :class:`Layers` from the options of a model, in which a factory may be given by its name.
+    """Return :class:`Layers` from the options of a model. Normalization, activation and initialization may be names.
 
     Args:
         conv: Factory with the signature of :class:`torch.nn.Conv2d`.
         linear: Factory with the signature of :class:`torch.nn.Linear`.
-        norm: ``"batch"`` is the class passed as ``batch``. ``"sphere"`` is
-            :class:`~hypersphere.operators.SphereNorm`, which makes its layer spherical, ``"sphere_rescaled"`` the same
-            with learned β and γ, ``"sphere_batch"`` the same followed by BatchNorm. ``"none"`` or None omits it. A
-            factory takes the number of channels.
+        norm: ``"batch"`` uses the factory ``batch``. ``"sphere"`` is :class:`~hypersphere.operators.SphereNorm`, which
+            replaces a layer by its spherical version; ``"sphere_rescaled"`` adds learned β and γ, and ``"sphere_batch"``
+            adds BatchNorm. ``"none"`` or None omits normalization. A custom factory takes the number of channels.
         activation: ``"relu"``, ``"prelu"`` with one slope per channel, ``"leaky_relu"`` of slope 0.1 (D.7), ``"none"``,
             or a factory without arguments.
-        init: ``"he"`` is :func:`he_normal`, ``"xavier"`` Glorot's uniform, ``"normal"`` N(0, 1) (table 7.3), or a
-            function that draws a weight in place. None keeps the initialization of the layer.
-        width: Multiplies every hidden width.
-        operator: What every hidden layer computes. None keeps the layers of the factories.
-        classifier: ``(feature_dim, num_classes)`` → module.
-        batch: The BatchNorm for the shape of the model's feature maps.
+        init: ``"he"`` (:func:`he_normal`), ``"xavier"`` (Glorot's uniform initialization), ``"normal"`` (N(0, 1), table
+            7.3), or a function that draws a weight in place. None keeps the initialization of the layer.
+        width: Factor by which every hidden width is multiplied.
+        operator: The operator that every hidden layer computes. None keeps the layers of the factories.
+        classifier: Factory of the classifier, called with ``(feature_dim, num_classes)``.
+        batch: The BatchNorm class for the shape of the model's feature maps.
 
     Raises:
         ValueError: If a name is unknown, or ``width`` is not positive.
@@ -89,7 +88,7 @@ def make_layers(
             accepted = ", ".join(map(repr, known))
             raise ValueError(f"{option} must be one of {accepted}, a factory or None, got {value!r}")
         made[option] = known[value] if isinstance(value, str) else value
-    # The layers of one network share the modules of an operator. Copying keeps two networks from sharing them.
+    # The layers of one network share the modules of its operator. Two networks must not, hence the copy.
     return Layers(conv, linear, width=width, operator=copy.deepcopy(operator), classifier=classifier, **made)
 
 
@@ -100,7 +99,7 @@ class Layers:
     ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`. ``norm`` takes
     the number of channels, or the layer itself if it is a :class:`~hypersphere.operators.SphereNorm`. ``activation``
     takes no arguments, except that ``nn.PReLU`` gets one slope per channel. ``norm``, ``activation`` and ``init`` may be
-    None: no normalization, no nonlinearity, the initialization of the layer. :func:`make_layers` accepts names as well.
+    None: no normalization, no nonlinearity, and the layer's own initialization. :func:`make_layers` also accepts names.
 
     >>> Layers(norm=None, width=0.5).convolutions(3, [16, 32], kernel=3)[0](torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 16, 8, 8])
@@ -120,7 +119,7 @@ class Layers:
             raise ValueError(f"width must be a number > 0, got {self.width!r}")
 
     def scaled(self, channels: int) -> int:
-        """Return the number of channels times the width multiplier, at least one."""
+        """Return the number of channels times the width multiplier, rounded, at least one."""
         return max(1, round(channels * self.width))
 
     def convolution(
@@ -137,8 +136,8 @@ class Layers:
     ) -> nn.Sequential:
         """Build a convolution with normalization and activation.
 
-        By default the layer has a bias only if no normalization follows, and the padding lets stride 1 keep the size for
-        odd kernels.
+        By default the layer has a bias only if no normalization follows. The default padding preserves the size for odd
+        kernels and stride 1.
         """
         bias = (self.norm is None or self.spherical_norm) if bias is None else bias
         if padding is None:
@@ -151,7 +150,7 @@ class Layers:
     def convolutions(
         self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1
     ) -> tuple[nn.Sequential, int]:
-        """Build a sequence of convolutions with normalization and activation; return it with its output channels."""
+        """Build a sequence of convolutions with normalization and activation. Return it and its output channels."""
         modules = []
         for n in map(self.scaled, filters):
             modules.append(self.convolution(channels, n, kernel, stride))
@@ -168,7 +167,7 @@ class Layers:
         )
 
     def perceptron(self, features: int, neurons: Iterable[int], *, normalize: bool = True) -> tuple[nn.Sequential, int]:
-        """Build a sequence of fully connected layers with activations; return it with its output dimension."""
+        """Build a sequence of fully connected layers with activations. Return it and its output dimension."""
         modules = []
         for n in map(self.scaled, neurons):
             modules.append(self.dense(features, n, normalize=normalize, activate=True))
@@ -182,7 +181,7 @@ class Layers:
         return nn.PReLU(channels) if self.activation is nn.PReLU else self.activation()
 
     def normalization(self, channels: int) -> nn.Module:
-        """Return the normalization as a module of its own; the identity if there is none or it is a SphereNorm."""
+        """Return the normalization as a separate module: the identity if there is none or it is a SphereNorm."""
         return nn.Identity() if self.norm is None or self.spherical_norm else self.norm(channels)
 
     @property
@@ -191,17 +190,17 @@ class Layers:
         return getattr(self.norm, "func", self.norm) is SphereNorm
 
     def plain(self, conv: LayerFactory = nn.Conv2d) -> "Layers":
-        """Return a copy with this factory of convolutions and without the operator."""
+        """Return a copy with this convolution factory, without the operator and without SphereNorm."""
         return replace(self, conv=conv, operator=None, norm=None if self.spherical_norm else self.norm)
 
     def for_vectors(self) -> "Layers":
-        """Return a copy whose batch normalization is that of vectors instead of feature maps."""
+        """Return a copy with batch normalization for vectors instead of feature maps."""
         return replace(self, norm=nn.BatchNorm1d) if self.norm is nn.BatchNorm2d else self
 
     def _build_unit(self, name: str, layer: nn.Module, channels: int, *, norm: bool, activate: bool) -> nn.Sequential:
         self._initialize(layer)
         if self.operator is not None:
-            # A single layer does not know its name in the network. The network restores the skipped layers at the end.
+            # ``skip`` refers to names in the network, which do not exist yet. The network restores skipped layers at the end.
             convert(layer, operator=replace(self.operator, skip=()))
         if norm and self.norm is not None and self.spherical_norm:
             layer, norm = self.norm(layer), False
@@ -213,7 +212,7 @@ class Layers:
         return nn.Sequential(parts)
 
     def _initialize(self, layer: nn.Module) -> None:
-        """Draw the weights of a layer and of the layers inside it. Parametrized weights are not changed."""
+        """Draw the weights of a layer and its submodules, and set their biases to 0. Parametrized weights do not change."""
         if self.init is None:
             return
         for module in layer.modules():
@@ -239,16 +238,16 @@ class Row(ABC):
 
     @abstractmethod
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
-        """Return the module for this number of input channels, and its number of output channels."""
+        """Return the module for the given number of input channels, and its number of output channels."""
 
     @abstractmethod
     def size(self, size: int) -> int:
-        """Return the height or width after this row."""
+        """Return the output height or width for an input of this height or width."""
 
 
 @dataclass(frozen=True)
 class Conv(Row):
-    """``[kernel×kernel, filters]×times``; only the first convolution has the stride.
+    """``[kernel×kernel, filters]×times``. Only the first convolution has the stride; the others have stride 1.
 
     >>> Conv(64, times=3, stride=2).size(32)
     16
@@ -273,7 +272,7 @@ class Conv(Row):
         ), filters
 
     def size(self, size: int) -> int:
-        """Return the size after all convolutions; each gives ⌊(size + 2·padding − kernel)/stride⌋ + 1."""
+        """Return the size after all convolutions. Each one returns ⌊(size + 2·padding − kernel)/stride⌋ + 1."""
         for stride in (self.stride, *(1,) * (self.times - 1)):
             size = _get_output_size(size, self.kernel, stride)
         return size
@@ -313,7 +312,7 @@ class Residual(nn.Module):
         self.after = nn.Identity() if after is None else after
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch filters rows columns"]:
-        """Return the output of the unit."""
+        """Return the output of the residual unit."""
         return self.after(self.body(x) + self.shortcut(x))
 
 

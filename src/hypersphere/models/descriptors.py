@@ -1,4 +1,4 @@
-"""Classical descriptors of pictures, each with a linear map behind it, and networks whose features are joined."""
+"""Classical image descriptors, each followed by a linear map, and a network that joins the features of several networks."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from ..geometry import normalize
 from .network import read_features
 
-CELL = 8  # pixels of the side of a cell of LBP and HOG
-ORIENTATIONS = 9  # bins of HOG, over half a turn
+CELL = 8  # side of a cell of LBP and HOG, in pixels
+ORIENTATIONS = 9  # bins of HOG, over 180°
 PATTERNS = 59  # bins of LBP: 58 uniform patterns and one for all others
-ROUNDING = 1e-5  # brightness differences up to this count as equal, so that every runtime computes the same pattern
-CLIP = 0.2  # largest entry of a normalized block of HOG (Dalal and Triggs, 2005)
-MIN_HALF_SIDE = 16  # pixels of the shorter side; smaller pictures have no descriptors at half their size
-MIN_ELONGATION = 1.8  # ratio of the longer to the shorter side above which pictures are treated as spectra
+ROUNDING = 1e-5  # smaller brightness differences count as equal, so that every runtime computes the same pattern
+CLIP = 0.2  # upper limit of the entries of a normalized HOG block (Dalal and Triggs, 2005)
+MIN_HALF_SIDE = 16  # shortest side, in pixels, of pictures with descriptors at half size
+MIN_ELONGATION = 1.8  # ratio of the longer to the shorter side from which pictures are treated as spectrograms
 MIN_POWER = 1e-8  # lower bound of a power spectrum, so that its logarithm is finite
 PATCH_RESPONSES = "patch responses"  # name of the descriptor whose filters are learned
-PATCH_CELLS = 4  # cells per side, over each of which patch responses are averaged
-RESPONSE_THRESHOLD = 0.5  # subtracted from patch responses; smaller ones become 0
+PATCH_CELLS = 4  # cells along each side of the picture; patch responses are averaged over a cell
+RESPONSE_THRESHOLD = 0.5  # subtracted from patch responses; smaller responses become 0
 MIN_RESPONSE = 1e-8  # lower bound of mean responses, so that the derivative of their square root is finite
 
 
@@ -30,12 +30,12 @@ def describe_pictures(
 ) -> dict[str, Float[Tensor, "n _"]]:
     """Compute descriptors of pictures.
 
-    The descriptors are the pixels, HOG and LBP (:func:`oriented_gradients`, :func:`local_binary_patterns`), both also at
-    half the size unless the pictures are very small. Pictures as long as spectra also have mean, deviation and covariances
-    of rows.
+    The descriptors are the pixels, HOG (:func:`oriented_gradients`) and LBP (:func:`local_binary_patterns`). Pictures of at
+    least 16×16 pixels also have HOG and LBP at half the size. Elongated pictures, such as spectrograms, also have
+    :func:`row_statistics` and :func:`row_covariances`.
 
     Args:
-        pictures: Pixels, in most cases in [0, 1].
+        pictures: Pixel values, usually in [0, 1].
         names: The descriptors to compute; all by default.
 
     Returns:
@@ -58,20 +58,19 @@ def describe_pictures(
 
 
 class Descriptors(nn.Module):
-    """Classical descriptors, each with a linear map such as PCA + LDA behind it, as one network.
+    """A network of classical descriptors, each followed by a linear map such as PCA + LDA.
 
-    The output of every map is scaled to length 1 and multiplied by the square root of its weight; the outputs are
-    concatenated. :func:`~hypersphere.evaluation.fit_descriptors` fits the maps in closed form. A constructed module has
-    random maps.
+    The output of every map is scaled to length 1 and multiplied by the square root of its weight. The outputs are then
+    concatenated. The maps are random at first; :func:`~hypersphere.evaluation.fit_descriptors` fits them in closed form.
 
     Args:
         in_channels: Channels of the pictures.
         input_size: Height and width of the pictures.
-        dims: Output dimension of the map of each descriptor, in the order of :func:`describe_pictures`; 0 leaves the
-            descriptor out. Twice as many numbers give every descriptor a second map, and so on.
+        dims: Output dimension of the map of each descriptor, in the order of :func:`describe_pictures`; 0 omits the
+            descriptor. Twice as many numbers define a second map per descriptor, and so on.
         weights: Share of each map in the cosine of two pictures; equal by default.
-        filters: Number of filters of :class:`PatchResponses`, the last descriptor in the order of ``dims``; 0 leaves it out.
-        logarithm: Take the logarithm of the input first, for power spectra.
+        filters: Number of filters of :class:`PatchResponses`, the last descriptor in the order of ``dims``; 0 omits it.
+        logarithm: Whether to take the logarithm of the input first, for power spectra.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
     >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).round(decimals=4).tolist()
@@ -113,7 +112,7 @@ class Descriptors(nn.Module):
         self.feature_dim = sum(dims)
 
     def forward(self, x: Float[Tensor, "b *c h w"]) -> Float[Tensor, "b d"]:
-        """Return the weighted directions, together of length 1. The channel axis of spectra may be left out."""
+        """Return the concatenated outputs, a vector of length 1. Spectrograms may have no channel axis."""
         pictures = x if x.ndim == 4 else x[:, None]
         if self.logarithm:
             pictures = take_logarithm(pictures)
@@ -127,11 +126,11 @@ class Descriptors(nn.Module):
 class PatchResponses(nn.Module):
     r"""Mean responses of filters to normalized patches, in 4×4 cells of the picture.
 
-    Mean and contrast of every patch are normalized. The response r of a filter is its inner product with the patch. Positive and
-    negative responses are separate outputs: max(r − ½, 0) and max(−r − ½, 0), as in Coates and Ng (2011, "The importance of
-    encoding versus training with sparse coding and vector quantization"). The module returns the square root of their mean over
-    each cell. If one side of the pictures is much longer, as in spectra, cells span this whole side. A constructed module has
-    random filters; :func:`~hypersphere.evaluation.fit_descriptors` learns them from pictures without labels.
+    Every patch is normalized in mean and contrast. The response r of a filter is its inner product with the patch plus a bias.
+    Positive and negative responses are separate outputs: max(r − ½, 0) and max(−r − ½, 0), as in Coates and Ng (2011, "The
+    importance of encoding versus training with sparse coding and vector quantization"). The module returns the square root of
+    their mean over each cell. If one side of the pictures is much longer, as in spectrograms, every cell spans this whole side.
+    The filters are random at first; :func:`~hypersphere.evaluation.fit_descriptors` learns them from pictures without labels.
 
     Args:
         in_channels: Channels of the pictures.
@@ -167,8 +166,8 @@ class PatchResponses(nn.Module):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d"]:
         """Return the mean responses.
 
-        The patches are not extracted. For a patch p with mean m and deviation s, the response of a filter w is
-        w·(p − m)/s = (w·p − m Σw)/s, where w·p is a convolution and m and s are average poolings.
+        The patches are not extracted. For a patch p with mean m and s² = variance + ``contrast``, the response of a filter w
+        with the bias b is w·(p − m)/s + b = (w·p − m Σw)/s + b, where w·p is a convolution and average pooling gives m and s.
         """
         count = self.weight[0].numel()
         mean = F.avg_pool2d(x.mean(1, keepdim=True), self.side, 1)
@@ -184,14 +183,15 @@ class PatchResponses(nn.Module):
 
 
 class Joined(nn.Module):
-    r"""The features of several networks side by side, so that the cosine is a weighted mean of their cosines.
+    r"""The concatenated features of several networks. Their cosine is the weighted mean of the networks' cosines.
 
-    The features of every network are scaled to length 1, centered, and scaled to length 1 again. Then they are multiplied by the
-    square root of the network's weight.
+    The features of every network are scaled to length 1, centered, and scaled to length 1 again. They are then multiplied by
+    the square root of the network's weight.
 
     Args:
-        networks: Networks of the same input. Their features are those of their method ``features``, or their output.
-        dims: The dimension of the features of each network.
+        networks: Networks that accept the same input. The result of the method ``features`` is used, or the output if a network
+            has no such method.
+        dims: Feature dimension of each network.
         weights: Share of each network in the cosine of two samples; equal by default.
 
     >>> net = Joined((torch.nn.Flatten(), torch.nn.Flatten()), (4, 4), weights=(0.3, 0.7))
@@ -223,7 +223,7 @@ class Joined(nn.Module):
 
 
 def compute_descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str, int]:
-    """Return the length of every descriptor of pictures of one size, by its name.
+    """Return the length of every descriptor by name, for pictures of one size.
 
     >>> compute_descriptor_sizes(3, (8, 16))
     {'pixels': 384, 'HOG': 18, 'LBP': 118, 'row statistics': 48, 'row covariances': 300}
@@ -254,8 +254,9 @@ def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "
     r"""Return square roots of histograms of uniform local binary patterns in cells of about 8×8 pixels.
 
     The pattern of a pixel has one bit for each of its eight neighbors: whether the neighbor is at least as bright. Each
-    pattern with at most two changes around the circle has its own bin, all others share one: 59 bins (Ahonen et al., 2006,
-    "Face description with local binary patterns"). The cosine of square roots is the Bhattacharyya coefficient.
+    uniform pattern, with at most two changes around the circle, has its own bin. All others share one bin, so there are 59
+    (Ahonen et al., 2006, "Face description with local binary patterns"). Square roots are taken because the inner product of
+    the square roots of two histograms is their Bhattacharyya coefficient.
 
     >>> local_binary_patterns(torch.zeros(1, 1, 10, 10)).shape
     torch.Size([1, 59])
@@ -270,7 +271,7 @@ def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "
     for bit, (row, column) in enumerate(neighbors):
         codes = codes + (gray[:, row : row + height, column : column + width] >= center - ROUNDING).long() * 2**bit
     patterns = _number_uniform_patterns(gray.device)[codes]
-    # Counting by comparison and two matrix products, because ONNX has no bincount.
+    # Count by comparison and two matrix products, because ONNX has no bincount.
     members = (patterns[:, None] == torch.arange(PATTERNS, device=gray.device)[:, None, None]).to(gray.dtype)
     rows, columns = (_assign_cells(side, _count_cells(side), gray) for side in (height, width))
     counts = (rows @ members @ columns.mT).flatten(2).mT
@@ -280,8 +281,8 @@ def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "
 def oriented_gradients(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n bins"]:
     r"""Return histograms of oriented gradients in cells of about 8×8 pixels, normalized in blocks of 2×2 cells.
 
-    Each pixel votes for the two nearest of nine orientations over half a turn with the length of its gradient (Dalal and
-    Triggs, 2005). Blocks are scaled to length 1, clipped at 0.2 and scaled again.
+    There are nine orientation bins over 180°. Each pixel divides the length of its gradient between the two nearest bins (Dalal
+    and Triggs, 2005). Blocks are scaled to length 1, clipped at 0.2 and scaled to length 1 again.
 
     >>> oriented_gradients(torch.rand(2, 1, 16, 16)).shape
     torch.Size([2, 36])
@@ -290,7 +291,7 @@ def oriented_gradients(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n b
     horizontal = (gray[:, :, 1:-1, 2:] - gray[:, :, 1:-1, :-2])[:, 0]
     vertical = (gray[:, :, 2:, 1:-1] - gray[:, :, :-2, 1:-1])[:, 0]
     length = (horizontal.square() + vertical.square()).sqrt()
-    # The orientation in bins. Adding full turns keeps it positive and does not change the cyclic distance below.
+    # The orientation in units of bins. Adding a full turn makes it positive and does not change the cyclic distance below.
     orientation = (torch.atan2(vertical, horizontal) / math.pi + 2) * ORIENTATIONS
     bins = torch.arange(ORIENTATIONS, device=gray.device, dtype=gray.dtype)[:, None, None]
     distance = (orientation[:, None] - bins).remainder(ORIENTATIONS)
@@ -308,7 +309,7 @@ def oriented_gradients(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n b
 
 
 def row_statistics(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
-    """Return mean and deviation of each row along the longer side; for a spectrogram, of each frequency over time.
+    """Return the mean and standard deviation of each row along the longer side: of each frequency of a spectrogram.
 
     >>> row_statistics(torch.zeros(2, 1, 8, 20)).shape
     torch.Size([2, 16])
@@ -321,10 +322,10 @@ def row_statistics(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
 
 
 def row_covariances(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
-    """Return the covariances of rows along the longer side; for a spectrogram, of frequencies over time.
+    """Return the covariances between rows along the longer side: between the frequencies of a spectrogram.
 
     The result is the upper triangle of the covariance matrix. Entries off the diagonal are multiplied by √2, so that the
-    distance of two results is the Frobenius distance of the matrices.
+    distance between two results is the Frobenius distance between the matrices.
 
     >>> row_covariances(torch.rand(2, 1, 8, 20)).shape
     torch.Size([2, 36])
@@ -342,13 +343,13 @@ def row_covariances(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
 
 
 def _assign_cells(side: int, cells: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """Return one row per cell, 1 for its pixels and 0 elsewhere. Every pixel belongs to one cell."""
+    """Return a matrix with one row per cell: 1 for its pixels and 0 elsewhere. Every pixel belongs to one cell."""
     cell_of_pixel = torch.arange(side, device=like.device) * cells // side
     return (cell_of_pixel == torch.arange(cells, device=like.device)[:, None]).to(like.dtype)
 
 
 def _average_cells(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """Return one row per cell, which computes the mean over its pixels.
+    """Return a matrix with one row per cell, which averages over the pixels of the cell.
 
     Neighboring cells share a pixel if the side is not a multiple of the number of cells.
     """
@@ -370,7 +371,7 @@ def _count_gradient_bins(height: int, width: int) -> int:
 
 
 def _number_uniform_patterns(device: torch.device) -> Int[Tensor, "256"]:
-    """Return the bin of each of 256 patterns: one for each with at most two changes around the circle, one for all others."""
+    """Return the bin of each of the 256 patterns: one bin per uniform pattern, and one for all others."""
     # The bits come from a list, because ONNX has no shifts.
     bits = [[code >> i & 1 for i in range(8)] for code in range(256)]
     uniform = [sum(row[i] != row[i - 1] for i in range(8)) <= 2 for row in bits]

@@ -1,4 +1,4 @@
-"""IResNet: the residual networks of ArcFace (Deng et al., 2019, arXiv:1801.07698), as insightface trains them."""
+"""IResNet: the residual networks of ArcFace (Deng et al., 2019, arXiv:1801.07698), in the version of insightface."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -10,7 +10,7 @@ from .blocks import Layers, make_layers
 from .network import ConvOptions, Network, get_preset, make_pair
 
 Depth: TypeAlias = Literal[18, 34, 50, 100, 200]
-# depth → residual blocks of the four stages
+# depth → number of residual blocks in each of the four stages
 BLOCKS: dict[Depth, tuple[int, int, int, int]] = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
@@ -18,16 +18,16 @@ BLOCKS: dict[Depth, tuple[int, int, int, int]] = {
     100: (3, 13, 30, 3),
     200: (6, 26, 60, 6),
 }
-WIDTHS = (64, 128, 256, 512)
+WIDTHS = (64, 128, 256, 512)  # channels of the four stages
 
 
 class IResNetBlock(nn.Module):
-    """Normalization, two 3×3 convolutions, and a shortcut. No nonlinearity follows the sum.
+    """A residual block: normalization and two 3×3 convolutions, plus a shortcut. No nonlinearity follows the sum.
 
     The second convolution has the stride. The shortcut is a 1×1 convolution in the first block of a stage.
 
     Args:
-        layers: The factories of the network.
+        layers: The layer factories of the network.
         in_channels: Channels of the input.
         out_channels: Channels of the output.
         stride: 2 halves height and width.
@@ -47,25 +47,25 @@ class IResNetBlock(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
-        """Return the sum of the convolutions and the shortcut."""
-        out: Tensor = self.second(self.first(self.norm(x)))
-        return out + self.shortcut(x)
+        """Return the sum of the residual branch and the shortcut."""
+        residual: Tensor = self.second(self.first(self.norm(x)))
+        return residual + self.shortcut(x)
 
 
 class IResNet(Network):
     """The network of ArcFace for aligned faces: four stages of residual blocks and a normalized linear embedding.
 
-    Pixels are (x − 127.5)/127.5. The files of insightface load with :func:`read_insightface`.
+    The network expects pixels scaled by (x − 127.5)/127.5. :func:`read_insightface` loads the files of insightface.
 
     Args:
         depth: 18, 34, 50, 100 or 200.
-        num_classes: None makes it a feature extractor.
+        num_classes: Number of classes; None makes the network a feature extractor.
         in_channels: Channels of the input.
-        input_size: Height and width, or one number for both. The embedding layer covers the whole last feature map, so
-            other sizes are not accepted later.
+        input_size: Height and width, or one number for both. The embedding layer covers the whole last feature map, so the
+            network accepts no other size.
         feature_dim: Dimension of the embedding.
-        **options: See :class:`~hypersphere.models.ConvOptions`. By default batch normalization, PReLU and He
-            initialization.
+        **options: See :class:`~hypersphere.models.ConvOptions`. The defaults are batch normalization, PReLU and
+            He initialization.
 
     Raises:
         ValueError: If there is no network of this depth.

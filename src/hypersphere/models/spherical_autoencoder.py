@@ -1,4 +1,4 @@
-"""A variational autoencoder whose codes are directions (arXiv:1804.00891)."""
+"""A variational autoencoder whose latent codes lie on the unit sphere (arXiv:1804.00891)."""
 
 import math
 from typing import Literal
@@ -19,22 +19,22 @@ POSTERIORS: dict[str, type[SphericalDistribution]] = {
 
 
 class SphericalAutoencoder(nn.Module):
-    r"""Convolutions to a distribution on the unit sphere, and from a direction back to an image.
+    r"""A convolutional variational autoencoder with latent codes on the unit sphere.
 
-    The encoder gives a mean direction and a concentration κ = 1 + softplus(…), as in arXiv:1804.00891. The prior is the
-    uniform distribution, so the divergence depends on κ alone. A Gaussian prior pulls codes to the origin; the uniform
-    prior spreads them over the sphere. Pixels are Bernoulli variables, and ``decode`` returns their logits.
+    The encoder computes a mean direction and a concentration κ = 1 + softplus(…), as in arXiv:1804.00891. The prior is
+    uniform on the sphere, so the Kullback–Leibler divergence depends on κ alone. A Gaussian prior pulls codes to the origin;
+    the uniform prior spreads them over the sphere. Pixels are Bernoulli variables, and ``decode`` returns their logits.
 
     Args:
         in_channels: Channels of the images.
-        input_size: Height and width, multiples of 2 to the number of ``widths``.
+        input_size: Height and width, or one number for both; multiples of ``2 ** len(widths)``.
         latent_dim: Dimension d of the codes, which lie on the unit sphere in ℝᵈ; d = 3 can be plotted.
         posterior: ``"power_spherical"`` (closed forms, cheap samples) or ``"von_mises_fisher"``.
-        widths: Filters of the convolutions; each halves height and width.
+        widths: Number of filters of each convolution; each convolution halves height and width.
         norm, activation, init: See :class:`~hypersphere.models.LayerOptions`.
 
     Raises:
-        ValueError: If a size or the name of the posterior is not accepted.
+        ValueError: If a size or the name of the posterior is invalid.
 
     >>> model = SphericalAutoencoder(1, 8, latent_dim=3, widths=(8, 16))
     >>> posterior = model.posterior(torch.rand(5, 1, 8, 8))
@@ -78,7 +78,7 @@ class SphericalAutoencoder(nn.Module):
         self.image = nn.Conv2d(channels, in_channels, 3, padding=1)
 
     def posterior(self, x: Float[Tensor, "batch channels height width"]) -> SphericalDistribution:
-        """Return the distribution of the code of each image."""
+        """Return the posterior distribution of the code of each image."""
         maps = self.encoder(x).flatten(1)
         return self.distribution(self.mean(maps), 1 + F.softplus(self.concentration(maps)[:, 0]))
 
@@ -88,9 +88,9 @@ class SphericalAutoencoder(nn.Module):
         return logits
 
     def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch latent"]:
-        """Return the mean directions, which are the embedding of images."""
+        """Return the mean directions, which are the embeddings of the images."""
         return self.posterior(x).mean
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels height width"]:
-        """Return reconstructions in (0, 1) from the mean directions."""
+        """Return reconstructions from the mean directions, with pixels in (0, 1)."""
         return self.decode(self.features(x)).sigmoid()

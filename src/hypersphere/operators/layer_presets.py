@@ -1,4 +1,4 @@
-"""Operator layers under their names in Liu (2020; 4.3.2, C.2), for use as layer factories."""
+"""Operator layers with the names and constants of Liu (2020, 4.3.2, C.2), for use as layer factories."""
 
 from ..angular import AngularLike
 from . import magnitudes
@@ -10,17 +10,17 @@ from .operator_layer import OperatorLayer
 
 class _Preset(OperatorLayer):
     def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
-        """Set h and g. The magnitude must be of the class that the name of the layer promises."""
-        kind: type[Magnitude] = self.default_magnitude
-        if magnitude is not None and not isinstance(magnitude, kind):
+        """Set h and g. The magnitude must be an instance of ``default_magnitude``."""
+        expected: type[Magnitude] = self.default_magnitude
+        if magnitude is not None and not isinstance(magnitude, expected):
             raise ValueError(
-                f"magnitude of {type(self).__name__} must be a magnitudes.{kind.__name__}, got {magnitude!r}"
+                f"magnitude of {type(self).__name__} must be a magnitudes.{expected.__name__}, got {magnitude!r}"
             )
         super().decouple(magnitude, angular)
 
 
 class SphereConv2d(_Preset, Conv2d):
-    r"""SphereConv (eq. 3.1, 4.4): h = α = 1, the angle alone.
+    r"""SphereConv (eq. 3.1, 4.4), h = α = 1: the output depends on the angle alone.
 
     >>> layer = SphereConv2d(3, 8, 3)
     >>> x = torch.randn(1, 3, 5, 5)
@@ -32,7 +32,7 @@ class SphereConv2d(_Preset, Conv2d):
 
 
 class BallConv2d(_Preset, Conv2d):
-    """BallConv (eq. 4.5), α = 1, ρ learned from 1 (C.2); ``magnitudes.Ball(learnable_radius=False)`` fixes it.
+    """BallConv (eq. 4.5), α = 1. The learned radius ρ starts at 1 (C.2); ``magnitudes.Ball(learnable_radius=False)`` fixes it.
 
     >>> BallConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
     torch.Size([2, 4, 8, 8])
@@ -42,7 +42,7 @@ class BallConv2d(_Preset, Conv2d):
 
 
 class TanhConv2d(_Preset, Conv2d):
-    """TanhConv (eq. 4.6), α = 1, ρ learned from 1 (C.1); ``magnitudes.Tanh(learnable_radius=False)`` fixes it.
+    """TanhConv (eq. 4.6), α = 1. The learned radius ρ starts at 1 (C.1); ``magnitudes.Tanh(learnable_radius=False)`` fixes it.
 
     >>> TanhConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
     torch.Size([2, 4, 8, 8])
@@ -62,7 +62,9 @@ class LinearConv2d(_Preset, Conv2d):
 
 
 class SegConv2d(_Preset, Conv2d):
-    """SegConv (eq. 4.8), α = 1, β = 1/2, ρ learned from 1 (C.3); ``Seg(learnable_radius=False)`` fixes it.
+    """SegConv (eq. 4.8), α = 1, β = 1/2. The learned radius ρ starts at 1 (C.3).
+
+    ``magnitudes.Seg(learnable_radius=False)`` fixes it.
 
     >>> SegConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
     torch.Size([2, 4, 8, 8])
@@ -72,7 +74,7 @@ class SegConv2d(_Preset, Conv2d):
 
 
 class LogConv2d(_Preset, Conv2d):
-    """LogConv (eq. 4.9), α = 1.
+    """LogConv (eq. 4.9), α = 1: the magnitude grows with the logarithm of ‖x‖.
 
     >>> LogConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
     torch.Size([2, 4, 8, 8])
@@ -82,7 +84,7 @@ class LogConv2d(_Preset, Conv2d):
 
 
 class MixConv2d(_Preset, Conv2d):
-    """MixConv (eq. 4.10), α = β = 1.
+    """MixConv (eq. 4.10), α = β = 1: the sum of LinearConv and LogConv.
 
     >>> MixConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
     torch.Size([2, 4, 8, 8])
@@ -92,7 +94,7 @@ class MixConv2d(_Preset, Conv2d):
 
 
 class SphereLinear(_Preset, Linear):
-    """The fully connected SphereConv (3.2.4), h = 1.
+    """The fully connected version of SphereConv (section 3.2.4), h = 1.
 
     >>> bool(SphereLinear(8, 4, bias=False)(torch.randn(2, 8)).abs().max() <= 1)
     True

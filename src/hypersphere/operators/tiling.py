@@ -1,4 +1,4 @@
-"""Tiles of a tensor that stay in the processor's cache, for functions that apply several operations to one tile after the other."""
+"""Tiles of a tensor that fit into the CPU cache, for functions that apply several operations to each tile."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 TILE = 2**17
-"""Entries per tile and CPU thread: 512 KiB in float32, so that a few tiles fit into the cache of a core."""
+"""Number of entries per tile and CPU thread: 512 KiB in float32, so that a few tiles fit into the cache of a core."""
 
 
 def iterate_tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
-    """Yield slices of the first axis; on other devices than a CPU, one slice for the whole tensor.
+    """Yield slices of the first axis, one per tile. On devices other than the CPU, yield one slice for the whole tensor.
 
     >>> list(iterate_tiles(torch.empty(3, 2**17 * torch.get_num_threads())))
     [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
@@ -25,10 +25,11 @@ def iterate_tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
 
 
 def allocate_gradient(saved: Tensor, owned: bool = True, dtype: torch.dtype | None = None) -> Tensor:
-    """Return memory for a gradient of the size of ``saved``: ``saved`` itself unless the graph is used again.
+    """Return memory for a gradient with the shape of ``saved``. Reuse the memory of ``saved`` if possible.
 
-    Allocating memory costs as much as several passes over it. ``owned`` says that only the caller refers to ``saved``. The
-    caller must read each part of ``saved`` before it writes the gradient there.
+    Allocating memory costs as much as several passes over it. The memory can be reused if only the caller refers to ``saved``
+    (``owned``), the dtype is the same, and the graph is freed after this backward pass. The caller must read each part of
+    ``saved`` before it writes the gradient there.
 
     >>> allocate_gradient(torch.zeros(3), owned=False).shape
     torch.Size([3])
@@ -42,7 +43,13 @@ def allocate_gradient(saved: Tensor, owned: bool = True, dtype: torch.dtype | No
 def differentiate(
     function: Callable[..., Tensor], inputs: Sequence[Tensor | None], grad: Tensor, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Return the gradients of ``function(*inputs)`` with a graph, for the second derivative of a hand-written backward.
+    """Return the gradients of ``function(*inputs)`` with an autograd graph, so that a hand-written backward can be differentiated.
+
+    Args:
+        function: The function to differentiate.
+        inputs: Its arguments.
+        grad: The gradient of the output.
+        needs: Whether each input needs a gradient. The gradient of every other input is None.
 
     >>> x = torch.tensor([3.0], requires_grad=True)
     >>> differentiate(torch.square, [x], torch.ones(1), [True])[0].requires_grad
@@ -54,7 +61,7 @@ def differentiate(
 
 
 def sum_into(out: Float[Tensor, "..."], tile: Float[Tensor, "..."]) -> None:
-    """Write the sum of ``tile`` over the axes in which ``out`` has size 1 into ``out``.
+    """Sum ``tile`` over the axes in which ``out`` has size 1, and write the result into ``out``.
 
     >>> out = torch.zeros(2, 1)
     >>> sum_into(out, torch.ones(2, 3))
@@ -70,12 +77,12 @@ def sum_into(out: Float[Tensor, "..."], tile: Float[Tensor, "..."]) -> None:
 
 
 class TileSum:
-    """The sum of several tiles in the shape of ``like``. If ``like`` is None, nothing is summed and ``sum`` is None."""
+    """A running sum of tiles in the shape of ``like``. If ``like`` is None, nothing is added and ``sum`` is None."""
 
     def __init__(self, like: Tensor | None):
         self.sum = None if like is None else torch.zeros_like(like)
 
     def add(self, tile: Tensor) -> None:
-        """Add a tile."""
+        """Add a tile, summed over the axes in which ``like`` has size 1."""
         if self.sum is not None:
             self.sum += tile.sum_to_size(self.sum.shape)

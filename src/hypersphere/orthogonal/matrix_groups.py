@@ -25,20 +25,20 @@ class MatrixGroups(NamedTuple):
 def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weight_decay: float = 0.01) -> MatrixGroups:
     """Divide the trainable parameters of a model into hidden matrices and all others.
 
-    ``matrices`` holds the weights of Linear and Conv layers, of the Conv1D of transformers and of the projections of
-    ``nn.MultiheadAttention``, unless they are tied. They are grouped by the layout of their neurons, which
-    :class:`Muon` and :class:`Pion` need. ``others`` holds norms, biases, embeddings, the classifier, and tied and
-    unknown weights. There, weights with two or more dimensions get weight decay; embeddings and parameters with fewer
-    dimensions do not.
+    ``matrices`` contains the weights of Linear and Conv layers, of ``Conv1D`` layers of transformers and of the projections
+    in ``nn.MultiheadAttention``, unless they are tied. They are grouped by the layout of their neurons, which
+    :class:`Muon` and :class:`Pion` need to know. ``others`` contains normalization parameters, biases, embeddings, the
+    classifier, tied weights and the weights of unknown layers. In ``others``, weights with two or more dimensions get weight
+    decay; embeddings and parameters with fewer dimensions do not.
 
     Args:
-        model: The model, which is not changed.
+        model: The model. It is not changed.
         classifier: The classification layer, by name or as a module; False if there is none. By default it is the last
             margin head, otherwise the last Linear layer unless that is the model itself.
-        weight_decay: Weight decay of the classifier and the other matrices in ``others``.
+        weight_decay: Weight decay of the classifier and of the other weights with two or more dimensions in ``others``.
 
     Returns:
-        The :class:`MatrixGroups`; every parameter that requires a gradient is in exactly one group.
+        The :class:`MatrixGroups`. Every parameter that requires a gradient is in exactly one group.
 
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(8, 2))
     >>> matrices, others = group_matrices(net)
@@ -51,16 +51,16 @@ def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weigh
     classifier_ids = {id(p) for p in model.get_submodule(head).parameters()} if head is not None else set()
     owners = find_parameter_owners(model)
     layouts: dict[int, tuple[int, bool]] = {}
-    for held in neuron_weights(model)[0].values():
-        weight = held.module._parameters.get(held.parameter)
-        is_plain = weight is not None and not parametrize.is_parametrized(held.module, held.parameter)
+    for neurons in neuron_weights(model)[0].values():
+        weight = neurons.module._parameters.get(neurons.parameter)
+        is_plain = weight is not None and not parametrize.is_parametrized(neurons.module, neurons.parameter)
         if (
             is_plain
-            and not isinstance(held.module, Classifier)
+            and not isinstance(neurons.module, Classifier)
             and len(owners[id(weight)]) == 1
             and id(weight) not in classifier_ids
         ):
-            layouts[id(weight)] = (held.groups, has_transposed_weight(held.module))
+            layouts[id(weight)] = (neurons.groups, has_transposed_weight(neurons.module))
     embedding_ids = {
         id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()
     }
@@ -76,6 +76,9 @@ def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weigh
             (decayed if parameter.ndim >= 2 and id(parameter) not in embedding_ids else undecayed).append(parameter)
     others = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     return MatrixGroups(
-        [{"params": held, "parts": parts, "transposed": transposed} for (parts, transposed), held in matrices.items()],
+        [
+            {"params": weights, "parts": parts, "transposed": transposed}
+            for (parts, transposed), weights in matrices.items()
+        ],
         [group for group in others if group["params"]],
     )

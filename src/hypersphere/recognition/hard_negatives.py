@@ -14,8 +14,8 @@ class HardNegatives(NamedTuple):
     """The nearest samples of other classes.
 
     Attributes:
-        indices: (n, k), the nearest first; −1 if a sample has fewer than k.
-        scores: Their cosines; −1 if there is none.
+        indices: The k negatives of each sample, nearest first; −1 where a sample has fewer than k.
+        scores: Their cosines; −1 where there is no negative.
 
     >>> found = mine_hard_negatives(torch.eye(2), torch.tensor([0, 1]), k=1)
     >>> found.indices.flatten().tolist(), found.scores.flatten().tolist()
@@ -29,8 +29,8 @@ class HardNegatives(NamedTuple):
 def mine_hard_negatives(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], k: int = 10) -> HardNegatives:
     """Find the ``k`` nearest samples of other classes for every sample, by exact search.
 
-    The search compares in blocks, so memory does not grow with n². It finds k more neighbors than the largest class has
-    samples, so that at least k of them are of other classes.
+    Cosines are computed in blocks, so memory does not grow with n². The number of neighbors searched is the size of the largest
+    class plus k, so at least k of them belong to other classes.
 
     Args:
         features: Features of the training samples.
@@ -38,10 +38,10 @@ def mine_hard_negatives(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
         k: The number of hard negatives per sample.
 
     Returns:
-        Indices and cosines.
+        Indices and cosines of the negatives.
 
     Raises:
-        ValueError: If shapes do not agree or ``k`` is below 1.
+        ValueError: If the shapes do not agree or ``k`` is below 1.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]])
     >>> mine_hard_negatives(x, torch.tensor([0, 0, 1, 1]), k=1).indices.flatten().tolist()
@@ -53,10 +53,10 @@ def mine_hard_negatives(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
         raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
     largest = int(labels.unique(return_counts=True)[1].max())
     cosines, found = search(features, features, min(largest + k, len(features)))
-    other = labels[found] != labels[:, None]
+    is_other = labels[found] != labels[:, None]
     # A stable sort puts samples of other classes first and keeps the order of their cosines.
-    order = (~other).to(torch.uint8).argsort(dim=1, stable=True)[:, :k]
-    exists = other.gather(1, order)
+    order = (~is_other).to(torch.uint8).argsort(dim=1, stable=True)[:, :k]
+    exists = is_other.gather(1, order)
     indices = found.gather(1, order).masked_fill(~exists, -1)
     scores = cosines.gather(1, order).masked_fill(~exists, -1)
     return HardNegatives(indices, scores)
@@ -65,15 +65,15 @@ def mine_hard_negatives(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
 def find_confusable_classes(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], k: int = 10
 ) -> Int[Tensor, "c k"]:
-    """Return the ``k`` classes whose mean directions are nearest to that of each class, for ``data.HardClassSampler``.
+    """Return for each class the ``k`` classes with the nearest mean directions, for ``data.HardClassSampler``.
 
     Args:
-        features: Features of the training samples, such as those of a first fit.
+        features: Features of the training samples, for example from an embedder trained before.
         labels: Their classes, 0 … C − 1, each at least once.
-        k: The number of classes, below C.
+        k: The number of nearest classes, less than C.
 
     Returns:
-        The classes, the nearest first.
+        The nearest classes of each class, nearest first.
 
     Raises:
         ValueError: If a class has no sample, or ``k`` is not in [1, C − 1].

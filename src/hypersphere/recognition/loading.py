@@ -1,4 +1,4 @@
-"""Loading of embedders: from a file, a folder, the hub, the catalog of pretrained models, or the package itself."""
+"""Load embedders from a file, a folder, the Hugging Face hub, the catalog of pretrained models, or the package itself."""
 
 import json
 import os
@@ -29,17 +29,18 @@ def load(
     """Load an embedder, which turns paths, PIL images, arrays and tensors into features.
 
     Args:
-        name: An embedder file; a folder that holds one, such as a run or a folder that ``hypersphere export --hub`` wrote;
+        name: An embedder file; a folder that contains one, such as a run or a folder written by ``hypersphere export --hub``;
             an id ``owner/name`` of the Hugging Face hub; the name of a pretrained model that ``hypersphere models`` lists,
-            such as ``"sface"``; or ``"characters"``, which ships with the package and recognizes handwritten characters. A
-            folder of such a name in the working directory is ``./sface``.
-        device: Where the network runs. The default is the CPU.
-        trust: Whether to import code outside this library that the embedder names. Otherwise no code of a file runs.
-        revision: The branch, tag or commit of a hub id.
-        accept_licence: The name of a pretrained model whose license is not permissive, to accept that license.
+            such as ``"sface"``; or ``"characters"``, an embedder of handwritten characters that ships with the package. Names
+            of models take precedence: write ``./sface`` for a folder of that name.
+        device: The device of the network. The default is the CPU.
+        trust: Whether to import code outside this library that the embedder file names. Without it, only code of this library
+            and of PyTorch runs.
+        revision: The branch, tag or commit of a repository on the hub.
+        accept_licence: To accept the license of a pretrained model that is not permissive, pass the name of the model here.
 
     Raises:
-        ValueError: If nothing with this name is found, or it is not an embedder.
+        ValueError: If nothing of this name is found, or if it is not an embedder.
 
     >>> import numpy as np
     >>> embedder = load("characters")
@@ -66,21 +67,21 @@ def load(
 
 
 def load_pretrained(name: str, *, accept_licence: str | None = None) -> Embedder:
-    """Return the embedder of a catalog entry. Its weights are fetched on first use and verified.
+    """Return the embedder of a catalog entry. Its weights are downloaded on first use and verified.
 
     Args:
         name: The name of the entry.
-        accept_licence: The name again, to accept a license that is not permissive.
+        accept_licence: The same name again, to accept a license that is not permissive.
 
     Raises:
-        ValueError: If the entry is not an embedder, or the weights cannot be fetched.
+        ValueError: If the entry is not an embedder, or the weights cannot be downloaded.
 
     >>> load_pretrained("sface")(["ann.jpg"]).shape  # doctest: +SKIP
     torch.Size([1, 128])
     """
     entry = find_entry(name)
     if not entry.feature_dim:
-        raise ValueError(f"{name} is not an embedder; it does this: {entry.task}")
+        raise ValueError(f"{name} is not an embedder; its task is: {entry.task}")
     network = load_network(name, accept_licence=accept_licence)
     arguments = {"graph": network.graph} if isinstance(network, GraphNetwork) else {}
     preprocessing = Preprocessing.from_dict(dict(entry.preprocessing))
@@ -108,7 +109,7 @@ def _from_folder(folder: Path, trust: bool, device: torch.device | str | None) -
 
 
 def _check_config(config: Path, file: Path) -> None:
-    """Raise a ``ValueError`` if a config differs from the header of the weights, from which the network is built."""
+    """Raise a ``ValueError`` if ``config.json`` differs from the header of the weights, which defines the network."""
     header, _ = read_file(file, FORMAT)
     try:
         described = json.loads(config.read_text(encoding="utf-8"))

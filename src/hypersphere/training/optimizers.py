@@ -1,4 +1,4 @@
-"""Optimizers: schedules of the learning rate, parameter groups, frozen parameters, and clipped gradients."""
+"""Optimizers: learning rate schedules, parameter groups, frozen parameters, and gradient clipping."""
 
 import fnmatch
 import math
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 
 class Schedule(ABC):
-    """A factor of the learning rate for every step.
+    """A learning rate schedule: the factor by which the learning rate is multiplied at each step.
+
+    A subclass defines the factor after the warm-up by :meth:`shape`.
 
     Args:
-        warmup: steps over which the factor rises linearly to 1 before the shape begins.
+        warmup: Number of steps over which the factor first rises linearly to 1.
 
     >>> class Halving(Schedule):
     ...     def shape(self, done, steps, step): return 0.5**done
@@ -38,7 +40,7 @@ class Schedule(ABC):
         self.warmup = warmup
 
     def factor(self, step: int, steps: int) -> float:
-        """Return the factor of step ``step``, counted from 0, of ``steps``."""
+        """Return the factor at ``step``, counted from 0, in a run of ``steps`` steps."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         return self.shape(step - self.warmup, max(steps - self.warmup, 1), step)
@@ -49,12 +51,12 @@ class Schedule(ABC):
 
         Args:
             done: Steps since the end of the warm-up.
-            steps: All steps after the warm-up.
+            steps: Number of all steps after the warm-up.
             step: Steps since the start of the run.
         """
 
     def observe(self, score: float) -> None:  # noqa: B027 - most schedules ignore scores
-        """Record the ``score`` of an evaluation; larger is better."""
+        """Take note of the ``score`` of an evaluation. Higher scores are better."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save in a checkpoint."""
@@ -80,9 +82,9 @@ class StepRate(Schedule):
     """A schedule that multiplies the learning rate by ``gamma`` at each milestone.
 
     Args:
-        milestones: steps, counted from the start of the run.
-        gamma: a positive number.
-        warmup: steps over which the factor rises linearly to 1 first.
+        milestones: Steps, counted from the start of the run.
+        gamma: A positive number.
+        warmup: Number of steps over which the factor first rises linearly to 1.
 
     >>> [StepRate(milestones=(10, 20)).factor(step, 30) for step in (0, 10, 25)]
     [1.0, 0.1, 0.010000000000000002]
@@ -120,7 +122,7 @@ class CosineRate(Schedule):
 
 
 class PlateauRate(Schedule):
-    """A schedule that multiplies the learning rate by ``gamma`` after ``patience`` evaluations in a row without a new best.
+    """A schedule that multiplies the learning rate by ``gamma`` after ``patience`` consecutive evaluations without a new best.
 
     >>> rate = PlateauRate(patience=2)
     >>> for score in (0.5, 0.6, 0.6, 0.6):
@@ -141,7 +143,7 @@ class PlateauRate(Schedule):
         self.falls = 0
 
     def observe(self, score: float) -> None:
-        """Count evaluations without a new best."""
+        """Count evaluations without a new best score, and reduce the factor if there are ``patience`` in a row."""
         if self.best is None or score > self.best:
             self.best, self.waited = score, 0
             return
@@ -154,7 +156,7 @@ class PlateauRate(Schedule):
         return float(self.gamma**self.falls)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best score, the number of evaluations since then, and the number of reductions."""
+        """Return the best score, the number of evaluations since then or since a reduction, and the number of reductions."""
         return {"best": self.best, "waited": self.waited, "falls": self.falls}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -163,10 +165,11 @@ class PlateauRate(Schedule):
 
 
 def build_optimizers(settings: "Settings", model: nn.Module) -> list[Optimizer]:
-    """Return the optimizer of all parameters, and that of the rotations of ``method="ogd"`` if there are any.
+    """Return the optimizer of all parameters, and a second one for the rotations of ``method="ogd"`` if the model has any.
 
-    Weight decay applies to matrices and filters only, not to biases, learned radii and scales of normalizations. Parameters
-    are grouped by weight decay and by the factor of their learning rate (``rates``, ``layer_decay``, ``scale_generators``).
+    Weight decay applies only to parameters with two or more dimensions: not to biases, learned radii and normalization scales.
+    Parameters are grouped by weight decay and by the factor of their learning rate, which the settings ``rates``,
+    ``layer_decay`` and ``scale_generators`` determine. If ``settings.optimizer`` is an optimizer, it is returned unchanged.
 
     Raises:
         ValueError: If every parameter is frozen, or a pattern matches no parameter.
@@ -199,7 +202,7 @@ def build_optimizers(settings: "Settings", model: nn.Module) -> list[Optimizer]:
 
 
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Freeze the parameters whose names match a pattern; raise a ``ValueError`` for a pattern without a match."""
+    """Freeze the parameters whose names match a pattern. Raise a ``ValueError`` for a pattern without a match."""
     names = dict(model.named_parameters())
     for pattern in patterns:
         matches = [name for name in names if is_match(name, pattern)]
@@ -210,7 +213,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 
 
 def compute_rate_factors(settings: "Settings", model: nn.Module) -> dict[str, float]:
-    """Return the factor of the learning rate of each parameter by name."""
+    """Return the learning rate factor of each parameter by name, from ``layer_decay`` and ``rates``."""
     names = [name for name, _ in model.named_parameters()]
     factors = dict.fromkeys(names, 1.0)
     if settings.layer_decay is not None:
@@ -225,7 +228,7 @@ def compute_rate_factors(settings: "Settings", model: nn.Module) -> dict[str, fl
 
 
 def set_rates(optimizers: list[Optimizer], schedule: Schedule, step: int, steps: int) -> None:
-    """Set the learning rate of every group for this step."""
+    """Set the learning rate of every parameter group for this step."""
     factor = schedule.factor(step, steps)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -235,12 +238,14 @@ def set_rates(optimizers: list[Optimizer], schedule: Schedule, step: int, steps:
 
 
 def get_learning_rate(optimizers: list[Optimizer]) -> dict[str, float]:
-    """Return the current learning rate of the first group, for the log."""
+    """Return the current learning rate of the first parameter group, for the log."""
     return {"lr": float(optimizers[0].param_groups[0]["lr"])}
 
 
 def is_match(name: str, pattern: str) -> bool:
-    """Return whether a pattern matches a parameter: its name, a module that contains it, or shell-style wildcards.
+    """Return whether a pattern matches the name of a parameter or of a module that contains it.
+
+    The pattern may contain shell-style wildcards. The prefix ``model.`` may be omitted.
 
     >>> is_match("model.body.conv1.weight", "body.conv1"), is_match("model.fc.weight", "*.bias")
     (True, False)
@@ -250,7 +255,7 @@ def is_match(name: str, pattern: str) -> bool:
 
 
 def _get_block(name: str) -> str:
-    """Return the block of a network that contains a parameter: its name without the last two parts."""
+    """Return the name of the block that contains a parameter: the parameter's name without its last two parts."""
     parts = name.split(".")
     return ".".join(parts[:-2]) or parts[0]
 
@@ -259,8 +264,8 @@ def _get_block(name: str) -> str:
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     """Multiply all gradients by min(1, limit/‖g‖) and return ‖g‖, the norm of all gradients as one vector.
 
-    The rows of a sharded weight count once; one number per process group is communicated. Sparse gradients of sampled rows
-    are supported.
+    For weights sharded over processes, ‖g‖ includes the rows of all processes; one number per process group is communicated.
+    Sparse gradients of sampled rows are supported.
 
     >>> w = torch.nn.Parameter(torch.zeros(2))
     >>> w.grad = torch.tensor([3.0, 4.0])
@@ -287,7 +292,7 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
 
 
 def _get_local_gradient(parameter: Tensor) -> tuple[Tensor, dist.ProcessGroup | None]:
-    """Return the local values of a gradient, to change in place, and the process group if the gradient is sharded."""
+    """Return the local values of a gradient, which may be changed in place, and its process group if it is sharded."""
     gradient = parameter.grad
     assert gradient is not None
     group = parameter.device_mesh.get_group() if is_sharded(parameter) else None

@@ -19,7 +19,7 @@ def gallery(tmp_path):
     ("damage", "message"),
     [
         ("UPDATE identities SET name = 'eve' WHERE id = 2", "the name 'eve' does not fit its checksum"),
-        ("DELETE FROM identities WHERE id = 2", "9 identities were enrolled, 8 are there"),
+        ("DELETE FROM identities WHERE id = 2", "9 identities were enrolled, 8 are stored"),
         ("DELETE FROM templates WHERE number = 7", "36 templates were enrolled, 35 are listed"),
         ("UPDATE templates SET source = 'x' WHERE number = 7", "template 7 of x does not fit its checksum"),
         ("INSERT INTO removed VALUES (7, 0)", "template 7 of 6.png has no identity or no feature"),

@@ -23,11 +23,11 @@ class Demonstration:
     """The results of a demo.
 
     Attributes:
-        folder: The folder of all files.
-        run: The fit of Latin, Greek and Cyrillic letters, measured on Georgian and Armenian letters.
-        answers: The answers of the gallery for new pictures, by group of letters.
-        calibration: The threshold of the gallery.
-        heads: Four heads trained on handwritten digits.
+        folder: The output folder.
+        run: The training run on Latin, Greek and Cyrillic letters, evaluated on Georgian and Armenian letters.
+        answers: The numbers of right, wrong and rejected answers of the gallery, one entry per group of letters.
+        calibration: The calibrated threshold of the gallery.
+        heads: The results of four heads trained on handwritten digits.
         page: The report page.
         heads_page: The page that compares the four heads.
 
@@ -59,16 +59,16 @@ def demonstrate(
     """Train on letters of three scripts, recognize letters of two unseen scripts, and compare four heads.
 
     No download is needed: the letters are rendered from the fonts of matplotlib, and the digits are part of
-    scikit-learn.
+    scikit-learn. PyTorch is set to one thread for the whole process.
 
     Args:
-        output: The folder, created if missing. An earlier demo in it is replaced.
-        epochs: Passes over the digits per head.
-        steps: Training steps of the fit; None for 250.
+        output: The output folder, created if missing. Files of an earlier demo are replaced.
+        epochs: Epochs of training on the digits, per head.
+        steps: Training steps on the letters; None for 250.
         seed: The random seed of all parts.
-        say: Called with each line that the fit prints.
-        progress: Called with the name of a head and the number of epochs it has been trained for.
-        report_fit: Called with the run when the fit is complete.
+        say: Called with each line that the training on letters prints.
+        progress: Called with the name of a head and the number of its completed epochs.
+        report_fit: Called with the run when the training on letters is complete.
         report_gallery: Called with the answers and the calibration of the gallery.
 
     Returns:
@@ -85,7 +85,7 @@ def demonstrate(
     """
     if epochs < 1:
         raise ValueError(f"epochs must be an integer ≥ 1, got {epochs}")
-    torch.set_num_threads(1)  # two threads on small tensors are slower, and much slower if the cores are busy
+    torch.set_num_threads(1)  # for tensors this small, more threads are slower, especially if the cores are busy
     folder = pathlib.Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     write_letters(folder)

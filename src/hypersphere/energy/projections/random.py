@@ -1,4 +1,4 @@
-"""Random projection (6.3.3)."""
+"""Random projection (section 6.3.3)."""
 
 import math
 from typing import ClassVar, Literal
@@ -11,11 +11,11 @@ from .projection import Projection
 
 
 class RandomProjection(Projection):
-    r"""g(v) = Pv/‖Pv‖ with Gaussian P; the energy is the mean or the maximum over ``count`` P  (eq. 6.4, 6.5).
+    r"""g(v) = Pv/‖Pv‖ with Gaussian P; the energy is the mean or the maximum over ``count`` matrices P (eq. 6.4, 6.5).
 
-    Liu (2020, 6.6.1) has the best results with 30 dimensions and 5 projections. Redrawing every 1, 200 or 1000 steps is
-    equally good, and never redrawing is worse (table E.4). P has entries from N(0, 1/dim), so the expectation of an inner
-    product of projected vectors is that of the original vectors (lemma 3).
+    Liu (2020, 6.6.1) reports the best results for 30 dimensions and 5 projections. Redrawing P every 1, 200 or 1000 steps
+    works equally well; never redrawing it is worse (table E.4). The entries of P have the distribution N(0, 1/dim), so
+    inner products are preserved in expectation (lemma 3).
 
     >>> RandomProjection(dim=20, reduce="max")
     RandomProjection(dim=20, count=5, every=1000, reduce='max')
@@ -32,32 +32,32 @@ class RandomProjection(Projection):
         seed: int = 0,
     ):
         super().__init__(every=every, reduce=reduce, seed=seed)
-        for name, value, least in (("dim", dim, 2), ("count", count, 1)):
-            if value < least:
-                raise ValueError(f"{name} must be a number ≥ {least}, got {value!r}")
+        for name, value, minimum in (("dim", dim, 2), ("count", count, 1)):
+            if value < minimum:
+                raise ValueError(f"{name} must be a number ≥ {minimum}, got {value!r}")
         self.dim, self.count = dim, count
 
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
-        """Return one basis for each dimension of neurons."""
+        """Return the size of ``"basis"``, the projection matrices that all layers with neurons of this dimension share."""
         return {"basis": dim}
 
     def draw(self, part: str, size: int) -> Float[Tensor, "count k d"]:
-        """Draw ``count`` bases for neurons of dimension ``size``."""
+        """Draw ``count`` projection matrices for neurons of dimension ``size``."""
         return torch.stack([self.draw_one(size) for _ in range(self.count)])
 
     def draw_one(self, size: int) -> Float[Tensor, "k d"]:
-        """Draw one Gaussian basis."""
+        """Draw one Gaussian projection matrix."""
         return torch.randn(self.dim, size, generator=self.generator) / math.sqrt(self.dim)
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """Return the neurons projected by all bases, in one product."""
+        """Return the neurons of each layer, projected by all matrices in one product."""
         return {name: [project(weight, self.basis(name, weight))] for name, weight in weights.items()}
 
 
 def project(
     weight: Float[Tensor, "groups neurons d"], basis: Float[Tensor, "count k d"]
 ) -> Float[Tensor, "count groups neurons k"]:
-    """Return P_c·w for every basis and neuron.
+    """Return P_c·w for every projection matrix P_c and neuron w.
 
     >>> project(torch.ones(1, 4, 6), torch.ones(5, 2, 6)).shape
     torch.Size([5, 1, 4, 2])

@@ -1,19 +1,20 @@
-r"""The loss of an α-divergence. Unlike in a softmax, classes far below the largest logit have the probability 0.
+r"""The loss of an α-divergence. Unlike in a softmax, classes far below the largest logit have probability 0.
 
-**What is computed.** For a reference measure q ≥ 0 of the classes and f(u) = (u^α − αu + α − 1)/(α(α − 1)), the divergence is
-D(p‖q) = Σ_j q_j·f(p_j/q_j). Its probabilities and its Fenchel–Young loss (Blondel et al., 2020; Roulet et al., 2025) are
+**What is computed.** For a reference measure q ≥ 0 on the classes and f(u) = (u^α − αu + α − 1)/(α(α − 1)), the divergence is
+D(p‖q) = Σ_j q_j·f(p_j/q_j). The probabilities and the Fenchel–Young loss (Blondel et al., 2020; Roulet et al., 2025) for logits z are
 
 .. math:: p = \arg\max_p\; p·z − D(p‖q), \quad L = \max_p\, [p·z − D(p‖q)] + D(e_y‖q) − z_y
 
-Setting the derivative of the Lagrangian to 0 gives p_j = q_j·[1 + (α − 1)(z_j − τ)]_+^{1/(α−1)}, where τ makes them sum to 1. With
-the conjugate f*(v) = ([1 + (α−1)v]_+^{α/(α−1)} − 1)/α, the loss is
+Setting the derivative of the Lagrangian to 0 gives p_j = q_j·[1 + (α − 1)(z_j − τ)]_+^{1/(α−1)}, where τ is chosen so that they sum to 1.
+With the conjugate f*(v) = ([1 + (α−1)v]_+^{α/(α−1)} − 1)/α, the loss is
 
 .. math:: L = τ − z_y + q_y·f^*(z_y − τ) + q_y·f(1/q_y) + \tfrac1α Σ_{j≠y} q_j·[1 + (α−1)(z_j − τ)]_+^{α/(α−1)}
 
-and ∂L/∂z = p − e_y. Its derivative by τ is 0, so an error of ε in τ changes the loss by ε² only.
+and ∂L/∂z = p − e_y. The derivative of L with respect to τ is 0, so an error ε in τ changes the loss only by O(ε²).
 
-**Sparsity.** With q_j = 1 for the others, p_j = 0 if z_j ≤ max z − 1/(α − 1). So only the logits above this bound, the
-*candidates*, are kept of a block of classes, and the exact loss of a million classes is a function of a few candidates.
+**Sparsity.** All classes except the target have q_j = 1. Among them, p_j = 0 if z_j ≤ max z − 1/(α − 1). So only the logits
+above this bound, the *candidates*, are kept from each block of classes. The exact loss over a million classes depends on a
+few candidates.
 """
 
 import math
@@ -27,13 +28,13 @@ from torch.nn import functional as F
 from .comparison_loss import Comparison, Reduce, State, Summary
 
 NEWTON_STEPS = 24
-"""Number of Newton steps to the threshold τ. Double precision needs 5 to 12."""
+"""Number of Newton steps for the threshold τ. Double precision needs 5 to 12."""
 
 
 class AlphaDivergence(Comparison):
-    r"""Fenchel–Young loss of the α-divergence, with the reference measure ``prior`` on the target and 1 on the others.
+    r"""Fenchel–Young loss of the α-divergence, with reference measure ``prior`` on the target and 1 on the other classes.
 
-    α → 1 is the cross-entropy with the margin −log ``prior`` on the target's logit; α = 2 is sparsemax. Roulet et al. (2025,
+    The limit α → 1 is the cross-entropy with the margin −log ``prior`` on the target's logit; α = 2 is sparsemax. Roulet et al. (2025,
     arXiv:2501.18537) recommend 1.5. Use it if only the nearest classes should contribute to the gradient.
 
     Args:
@@ -41,7 +42,7 @@ class AlphaDivergence(Comparison):
         prior: q_y in (0, 1]. With a value below 1, the target needs a larger logit for the same probability.
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If ``alpha`` or ``prior`` is out of range.
 
     >>> sparsemax, z = AlphaDivergence(alpha=2.0), torch.tensor([[0.0, -5.0]])
     >>> summary = sparsemax.finish(sparsemax.add(sparsemax.start(torch.zeros(1)), z))
@@ -60,32 +61,32 @@ class AlphaDivergence(Comparison):
         self.alpha, self.prior = float(alpha), float(prior)
 
     def start(self, like: Float[Tensor, "n"]) -> State:
-        """Return the state of no classes: one candidate that is too low to count."""
+        """Return the state of no classes: a placeholder below every logit."""
         return (torch.full_like(like, _get_lowest(like)),)
 
     def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
-        """Keep the candidates of the state and of this block."""
+        """Select the candidates among those of the state and the logits of this block."""
         return self._select(torch.cat([torch.stack(state, 1), z], 1))
 
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """Gather the candidates of all processes, and select among them again."""
+        """Gather the candidates of all processes and select among them."""
         own = torch.stack(state, 1)
         total = int(reduce(own.new_tensor(float(len(state))), "sum"))
         padded = F.pad(own, (0, total - len(state)), value=_get_lowest(own))
         return self._select(reduce(padded.contiguous(), "top"))
 
     def finish(self, state: State) -> Summary:
-        """Return the candidates, the largest first. A sample with fewer candidates than others also has very low numbers."""
+        """Return the candidates, largest first. Samples with fewer candidates are padded with a number below every logit."""
         return state
 
     def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
-        """Select among all classes. Under torch.compile, where their number would have to be known, return all classes."""
+        """Select among all classes. Under torch.compile, return all classes: the number of candidates depends on the data."""
         if torch.compiler.is_compiling():
             return z.clamp_min(_get_lowest(z)).sort(1, descending=True).values.unbind(1)
         return self._select(z)
 
     def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
-        """Keep the positions of the candidates, so that the slope need not search for them."""
+        """Return the candidates and a function to ∂L/∂z, which reuses their positions instead of searching for them."""
         candidates, index = self._find_candidates(z)
 
         def slope(gradients: Summary) -> Tensor:
@@ -101,28 +102,28 @@ class AlphaDivergence(Comparison):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Return ∂L/∂z: for a candidate its slope, found by the value of its logit, and 0 for all other logits."""
-        rising, by_candidate = torch.stack(summary[::-1], 1), torch.stack(gradients[::-1], 1)
-        # A logit that is computed again may differ in its last digits, so compare with a tolerance.
-        slack = 64 * torch.finfo(z.dtype).eps * rising[:, -1:].abs().clamp_min(1)
-        lowest = torch.where(by_candidate != 0, rising, torch.inf).amin(1, keepdim=True)
-        row, column = (z >= lowest - slack).nonzero(as_tuple=True)
-        logit, known, value = z[row, column].unsqueeze(1), rising[row], by_candidate[row]
-        above = torch.searchsorted(known, logit).clamp_max(known.shape[1] - 1)
+        """Return ∂L/∂z. It is 0 except for candidates, which are recognized by the value of their logits."""
+        ascending, by_candidate = torch.stack(summary[::-1], 1), torch.stack(gradients[::-1], 1)
+        # Recomputed logits may differ in the last digits, so compare with a tolerance.
+        tolerance = 64 * torch.finfo(z.dtype).eps * ascending[:, -1:].abs().clamp_min(1)
+        lowest = torch.where(by_candidate != 0, ascending, torch.inf).amin(1, keepdim=True)
+        row, column = (z >= lowest - tolerance).nonzero(as_tuple=True)
+        logit, candidates, gradient = z[row, column].unsqueeze(1), ascending[row], by_candidate[row]
+        above = torch.searchsorted(candidates, logit).clamp_max(candidates.shape[1] - 1)
         below = (above - 1).clamp_min(0)
-        nearer = (logit - known.gather(1, below)) < (known.gather(1, above) - logit).abs()
-        index = torch.where(nearer, below, above)
-        same = (known.gather(1, index) - logit).abs() <= slack[row]
-        slopes = torch.where(same, value.gather(1, index), 0).squeeze(1)
+        is_below_nearer = (logit - candidates.gather(1, below)) < (candidates.gather(1, above) - logit).abs()
+        index = torch.where(is_below_nearer, below, above)
+        is_equal = (candidates.gather(1, index) - logit).abs() <= tolerance[row]
+        slopes = torch.where(is_equal, gradient.gather(1, index), 0).squeeze(1)
         return torch.zeros_like(z).index_put_((row, column), slopes)
 
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """Return the loss."""
+        """Return the loss of each sample."""
         others = torch.stack(summary, 1)
         tau = self._threshold(target, others)
-        own, rest = self._above(target - tau), self._above(others - tau.unsqueeze(1))
+        own, rest = self._compute_base(target - tau), self._compute_base(others - tau.unsqueeze(1))
         power = self.alpha / (self.alpha - 1)
         conjugate = self.prior * (own**power - 1) / self.alpha + (rest**power).sum(1) / self.alpha
         return tau - target + conjugate + self._divergence_of_target()
@@ -130,13 +131,13 @@ class AlphaDivergence(Comparison):
     def loss_with_slopes(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
-        """Return the loss with the slopes p_y − 1 and p_j."""
+        """Return the loss and its slopes, p_y − 1 for the target and p_j for the candidates."""
         with torch.no_grad():
             others = torch.stack(summary, 1)
             tau = self._threshold(target, others)
             power = 1 / (self.alpha - 1)
-            by_target = self.prior * self._above(target - tau) ** power - 1
-            by_others = self._above(others - tau.unsqueeze(1)) ** power
+            by_target = self.prior * self._compute_base(target - tau) ** power - 1
+            by_others = self._compute_base(others - tau.unsqueeze(1)) ** power
             return self.loss(target, summary, num_classes), by_target, by_others.unbind(1)
 
     def probabilities(self, z: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
@@ -149,26 +150,26 @@ class AlphaDivergence(Comparison):
         tensor([[0.7500, 0.2500, 0.0000]])
         """
         tau = type(self)(self.alpha)._threshold(z[:, 0], z[:, 1:])
-        return self._above(z - tau.unsqueeze(1)) ** (1 / (self.alpha - 1))
+        return self._compute_base(z - tau.unsqueeze(1)) ** (1 / (self.alpha - 1))
 
     def extra_repr(self) -> str:
         """Return α and the prior."""
         return f"alpha={self.alpha:g}, prior={self.prior:g}"
 
     def _select(self, z: Float[Tensor, "n c"]) -> tuple[Tensor, ...]:
-        """Return the logits within 1/(α − 1) of the largest, sorted, as one tensor per rank; see :meth:`finish`."""
+        """Return the candidates, sorted: the logits less than 1/(α − 1) below the largest, one tensor per position."""
         return self._find_candidates(z)[0].unbind(1)
 
     def _find_candidates(self, z: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Return the candidates and their positions."""
+        """Return the sorted candidates and their class indices."""
         with torch.no_grad():
             bound = z.amax(1, keepdim=True) - 1 / (self.alpha - 1)
             count = int((z > bound).sum(1).max()) if len(z) else 1
         candidates, index = z.topk(max(count, 1), 1)
         return candidates.masked_fill(candidates <= bound, _get_lowest(z)), index
 
-    def _above(self, v: Tensor) -> Tensor:
-        """Return [1 + (α − 1)·v]_+, from which p and f* are powers."""
+    def _compute_base(self, v: Tensor) -> Tensor:
+        """Return [1 + (α − 1)·v]_+, the base of the powers in p and f*."""
         return (1 + (self.alpha - 1) * v).clamp_min(0)
 
     def _divergence_of_target(self) -> float:
@@ -177,31 +178,31 @@ class AlphaDivergence(Comparison):
         return (q ** (1 - a) - a + (a - 1) * q) / (a * (a - 1))
 
     def _threshold(self, target: Float[Tensor, "n"], others: Float[Tensor, "n k"]) -> Float[Tensor, "n"]:
-        r"""Return τ, with its derivative.
+        r"""Return τ, differentiable by autograd.
 
         With r = 1/(α − 1) and θ = τ − r, the sum of probabilities is Σ q_j·[(α−1)(z_j − θ)]_+^r. Its r-th root is a norm of
-        positive parts, which is convex and decreases with θ. Newton's method for a norm of 1 therefore increases θ monotonically,
-        if it starts at a θ where the sum is at least 1. The start is the θ at which a single class has the probability 1. The
-        last step is computed with a graph, which gives the derivative of τ.
+        positive parts, which is convex and decreases with θ. Newton's method solves norm = 1. It increases θ monotonically if it
+        starts where the sum is at least 1: here at the largest θ at which one class alone has probability 1. Autograd records
+        the last step only, which is sufficient for the derivative of τ.
         """
         a, q = self.alpha, self.prior
         r = 1 / (a - 1)
         z = torch.cat([target.unsqueeze(1), others], 1)
-        # The factor q^{1/r} under the power r makes the target's term q_y·[…]^r.
+        # The r-th power of the target's factor q_y^{1/r} is q_y.
         weight = torch.ones_like(z)
         weight[:, 0] = q ** (1 / r)
         with torch.no_grad():
             theta = torch.maximum(target - r * q ** (-1 / r), others.amax(1) - r)
             for _ in range(NEWTON_STEPS):
                 theta = theta + self._newton_step(z, weight, theta, r)
-        # Here the sum of probabilities is 1; one more step, with the slope held constant, has the derivative of the root.
+        # The sum of probabilities is now 1. One more step, with its slope held constant, has the derivative of the root.
         parts = weight * ((a - 1) * (z - theta.unsqueeze(1))).clamp_min(0)
         total = (parts**r).sum(1)
         decrease = (a - 1) * r * (weight.detach() * parts.detach() ** (r - 1) * (parts.detach() > 0)).sum(1)
         return theta + (total - 1) / decrease + r
 
     def _newton_step(self, z: Tensor, weight: Tensor, theta: Tensor, r: float) -> Tensor:
-        """Return the Newton step for (Σ parts^r)^{1/r} = 1. The parts are divided by the largest, so that no power overflows."""
+        """Return the Newton step for (Σ parts^r)^{1/r} = 1. Dividing by the largest part avoids overflow."""
         parts = weight * ((self.alpha - 1) * (z - theta.unsqueeze(1))).clamp_min(0)
         largest = parts.amax(1, keepdim=True)
         share = parts / largest
@@ -211,12 +212,12 @@ class AlphaDivergence(Comparison):
 
 
 def _get_lowest(like: Tensor) -> float:
-    """Return the number that stands for a missing candidate: finite, and lower than any logit."""
+    """Return the placeholder for a missing candidate: a finite number below every logit."""
     return torch.finfo(like.dtype).min / 2
 
 
 def margin_to_prior(margin: float, alpha: float) -> float:
-    r"""Return the reference measure q_y for which the target's logit must exceed the others by ``margin`` more.
+    r"""Return the reference measure q_y that requires the target's logit to exceed the others by an additional ``margin``.
 
     The loss is 0 if the target's logit exceeds all others by (q_y^{1−α} − 1)/(α − 1) + 1/(α − 1). The first term is the margin:
     q_y = (1 + (α − 1)·margin)^{−1/(α−1)}, and e^{−margin} for α → 1.

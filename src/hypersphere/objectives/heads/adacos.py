@@ -1,4 +1,4 @@
-"""AdaCos: a softmax whose scale adapts to the training."""
+"""AdaCos: a softmax whose scale adapts during training."""
 
 import math
 
@@ -18,15 +18,15 @@ from ..margins.margin import EMPTY_CONTEXT, Context
 
 
 class AdaCos(MarginSoftmax):
-    r"""Softmax s·cos θ whose scale adapts to the training (Zhang et al., 2019).
+    r"""Softmax of s·cos θ whose scale s adapts during training (Zhang et al., 2019).
 
-    Before each training step s ← ln B_avg / cos(min(π/4, θ_med)), where B_avg is the mean over the batch of
+    Before each training step, s ← ln B_avg / cos(min(π/4, θ_med)), where B_avg is the mean over the batch of
     Σ_{j≠y} exp(s·cos θ_j) at the current scale, and θ_med is the median angle between samples and their own classes.
-    The scale starts at √2·ln(C − 1) and is never below 1. It is a buffer and is saved in the state_dict.
+    The scale starts at √2·ln(C − 1) and never falls below 1. It is a buffer, so the state_dict contains it.
 
     Args:
         num_classes: Number of classes C, at least 3.
-        dynamic: Whether to adapt the scale. With False it stays at its first value.
+        dynamic: Whether to adapt the scale. With False it keeps its initial value.
 
     >>> round(AdaCos(8, 100).scale.item(), 3)
     6.498
@@ -58,11 +58,11 @@ class AdaCos(MarginSoftmax):
 
     @torch.no_grad()
     def adapt(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets) -> None:
-        """Set the scale from this batch. A batch in which every sample is ignored does not change it.
+        """Set the scale from this batch. A batch in which all samples are ignored does not change it.
 
         Args:
-            features: The features.
-            labels: The class of each sample.
+            features: The features of the batch.
+            labels: The class of each sample, or ``ignore_index``.
 
         Raises:
             ValueError: If ``labels`` has soft targets.
@@ -72,19 +72,18 @@ class AdaCos(MarginSoftmax):
         targets, sums = _TargetRecorder(), _SumRecorder()
         options = {"margin": targets, "comparison": sums, "bias": None, "annealing": 0.0, "reduction": "none"}
         self.compute_loss(features, labels, **options)
-        counts = ~targets.ignored
-        count = counts.sum()
-        log_b = sums.values.masked_fill(~counts, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
-        # cos(min(π/4, θ)) = max(cos π/4, cos θ). Of two middle angles the smaller one is meant, which has the larger cosine, but
-        # nanmedian returns the smaller of two middle values. Hence the signs.
-        median = -(-targets.cos).masked_fill(~counts, torch.nan).nanmedian()
+        count = (~targets.ignored).sum()
+        log_b = sums.values.masked_fill(targets.ignored, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
+        # cos(min(π/4, θ)) = max(cos π/4, cos θ). For an even number of samples, the median is the smaller of the two middle
+        # angles, with the larger cosine. But nanmedian returns the smaller of two middle values, hence the minus signs.
+        median = -(-targets.cos).masked_fill(targets.ignored, torch.nan).nanmedian()
         new = (log_b / median.clamp_min(math.cos(math.pi / 4))).clamp_min(1)
         usable = (count > 0) & new.isfinite()  # a batch with NaN must not make the scale NaN
         self.scale.copy_(torch.where(usable, new.to(self.scale.dtype), self.scale))
 
 
 class _TargetRecorder(NoMargin):
-    """No margin; stores the cosines of all samples with their own classes."""
+    """No margin. Stores the cosine of each sample with its own class."""
 
     cos: Tensor
     ignored: Tensor
@@ -96,7 +95,7 @@ class _TargetRecorder(NoMargin):
 
 
 class _SumRecorder(CrossEntropy):
-    """Stores log Σ_{j≠y} exp z_j of all samples and returns it instead of a loss."""
+    """Stores log Σ_{j≠y} exp z_j of each sample and returns it instead of a loss."""
 
     values: Tensor
 

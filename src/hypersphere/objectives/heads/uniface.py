@@ -1,4 +1,4 @@
-"""UniFace: one threshold between all positive and all negative pairs."""
+"""UniFace: one learned threshold that separates all positive from all negative pairs of samples and classes."""
 
 import math
 
@@ -14,16 +14,16 @@ from ..margins import AdditiveCosine, Strength
 
 
 class UniFace(MarginSoftmax):
-    r"""Unified cross-entropy: one threshold for all positive and negative pairs (Zhou et al., 2023).
+    r"""Unified cross-entropy: one threshold for all pairs of samples and classes (Zhou et al., 2023).
 
     .. math:: \operatorname{softplus}(b − s(\cos θ_y − m)) + Σ_{j≠y} \operatorname{softplus}(s·\cos θ_j − b)
 
-    The learned threshold b is the negative of the head's ``bias``. It starts at ln(10·C·rate).
+    The learned threshold b is the negative of the head's ``bias``. For C classes it starts at ln(10·C·rate).
 
     Args:
         m: Margin; 0.4 is the paper's value.
         scale: s; 64 is the paper's value.
-        rate: Share of the negative classes in each step; it only sets the initial threshold.
+        rate: Fraction of the negative classes that each step compares; it only sets the initial threshold.
 
     >>> round(-UniFace(8, 10).bias.item(), 4)
     4.6052
@@ -55,7 +55,7 @@ class UniFace(MarginSoftmax):
         )
 
     def reset_parameters(self) -> None:
-        """Draw the weights again and set the threshold to ln(10·C·rate)."""
+        """Draw the weights again and reset the threshold to ln(10·C·rate)."""
         super().reset_parameters()
         assert self.bias is not None
         nn.init.constant_(self.bias, -math.log(10 * self.num_classes * self.rate))

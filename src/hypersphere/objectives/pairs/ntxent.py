@@ -11,15 +11,15 @@ from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class NTXent(SummedPairLoss):
-    r"""mean over positive pairs (i, p) of −log( e^{cos θ_ip/τ} / (e^{cos θ_ip/τ} + Σ_{n∈N(i)} e^{cos θ_in/τ}) ).
+    r"""Mean over positive pairs (i, p) of −log( e^{cos θ_ip/τ} / (e^{cos θ_ip/τ} + Σ_{n∈N(i)} e^{cos θ_in/τ}) ).
 
-    Sohn (2016), van den Oord et al. (2018), Chen et al. (2020): each positive is compared only with the negatives N(i), not with
-    other positives. Two views of n images have the labels ``torch.arange(n).repeat(2)``; for two modalities
-    pass the second as ``references`` (the mean over both directions is the loss of CLIP).
+    Each positive is compared only with the negatives N(i), not with other positives (Sohn, 2016; van den Oord et al., 2018;
+    Chen et al., 2020). For two concatenated views of n images, the labels are ``torch.arange(n).repeat(2)``. For two
+    modalities, pass the second as ``references``; the mean of the losses in both directions is the loss of CLIP.
 
     Args:
         temperature: τ; 0.07 is usual.
-        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
+        **options: See :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> NTXent(1.0)(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))  # −log e/(e + 1)
     tensor(0.3133)
@@ -32,8 +32,8 @@ class NTXent(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """Return the sum over positive pairs, and their number."""
+        """Return the sum of the losses of all positive pairs, and the number of these pairs."""
         z = cos / self.temperature
-        behind = log_sum_exp(z, negative)[:, None] - z
-        loss = torch.where(positive, F.softplus(behind), 0)
+        log_ratio = log_sum_exp(z, negative)[:, None] - z
+        loss = torch.where(positive, F.softplus(log_ratio), 0)  # −log(1/(1 + e^log_ratio))
         return torch.stack([loss.sum(), positive.sum().to(cos.dtype)])

@@ -1,4 +1,4 @@
-"""The interface of losses over pairs: a module called with features and labels, in one or several processes."""
+"""The base class of losses over pairs: a module that takes features and labels, in one process or several."""
 
 from abc import ABC, abstractmethod
 
@@ -20,14 +20,14 @@ class PairOptions(TypedDict, total=False):
 
 
 class PairSettings:
-    """The options that losses over pairs and losses with proxies share, and the communication that they determine."""
+    """Options that losses over pairs and losses with proxies share, and the communication between processes."""
 
     chunk: Chunk
     gather: bool
     ignore_index: int
 
     def set_options(self, options: PairOptions) -> None:
-        """Store the options, or their defaults."""
+        """Store the options; missing options get their defaults."""
         self.chunk = check_chunk(options.get("chunk", "auto"))
         self.gather, self.ignore_index = options.get("gather", True), options.get("ignore_index", -100)
 
@@ -37,14 +37,17 @@ class PairSettings:
         return self.gather and is_distributed()
 
     def gather_samples(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
-        """Return the samples of all processes, or of this process alone, and the index of the first own sample."""
+        """Return samples, their labels, and the index of the first sample of this process.
+
+        The samples are those of all processes if the loss spans them, otherwise those of this process.
+        """
         if not self.spans_processes:
             return x, labels, 0
         rows, start = gather_rows_with_gradient(x)
         return rows, gather_rows_with_gradient(labels).rows, start
 
     def sum_processes(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, "terms"]:
-        """Sum over the processes, or return the sums of this process alone."""
+        """Return the totals summed over processes if the loss spans them, otherwise the totals of this process."""
         return sum_over_processes(totals) if self.spans_processes else totals
 
     def extra_repr(self) -> str:
@@ -54,20 +57,20 @@ class PairSettings:
 
 
 class PairLoss(PairSettings, nn.Module, ABC):
-    """A loss over the cosines of pairs: samples with the same label are positives, all others negatives.
+    """A loss over the cosines of pairs. Pairs with the same label are positive, all others are negative.
 
     ``loss(features, labels)`` compares the samples of a batch with each other, never with themselves.
-    ``loss(features, labels, references, reference_labels)`` compares them with other samples: the second modality, a
-    memory of earlier batches, or class proxies. The lengths of the features do not matter. Half precision is computed in
-    float32, also under autocast.
+    ``loss(features, labels, references, reference_labels)`` compares them with other samples: a second modality, a
+    memory of earlier batches, or class proxies. The lengths of the features do not matter. Features in half precision are
+    converted to float32, also under autocast.
 
     Args:
-        chunk: number of rows of the matrix of cosines to compute at a time. ``"auto"`` computes up to 2²² cosines at once. More
-            are computed in blocks, each again in the backward pass. ``None`` computes all at once.
-        gather: whether the loss covers the batches of all processes if torch.distributed is running. The loss is then
-            the same on every process. The average of the gradients over the processes, as DistributedDataParallel computes it,
-            is the gradient of one process with all samples.
-        ignore_index: label of samples that do not count.
+        chunk: Number of rows of the cosine matrix to compute at a time. Each block of rows is computed again in the backward
+            pass. ``"auto"`` computes up to 2²² cosines at once and uses blocks for more. None computes all at once.
+        gather: Whether the loss covers the batches of all processes if torch.distributed is running. The loss is then the
+            same on every process. The mean of the gradients over the processes, which DistributedDataParallel computes, equals
+            the gradient in one process with all samples.
+        ignore_index: Label of samples to ignore.
 
     >>> loss, x = hs.objectives.Alignment(), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> loss(x, torch.tensor([0, 0]))
@@ -89,7 +92,7 @@ class PairLoss(PairSettings, nn.Module, ABC):
         references: Float[Tensor, "m d"] | None = None,
         reference_labels: Int[Tensor, "m"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Compute the loss of a batch in float32 or better. Without pairs it is 0 with zero gradients."""
+        """Compute the loss of a batch in float32 or float64. Without pairs, the loss and its gradients are 0."""
         with torch.autocast(features.device.type, enabled=False):
             x, y = self.select_samples(features, labels, "features", "labels")
             if references is None:
@@ -116,15 +119,17 @@ class PairLoss(PairSettings, nn.Module, ABC):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """Compute the loss of the samples, with ``gather`` of all processes, against references that all processes hold.
+        """Compute the loss of samples compared with references.
 
-        ``own`` is the index of each sample among the references, None if the references are other samples.
+        With ``gather``, each process passes its own samples and the references of all processes, and the result is the loss of
+        the samples of all processes. ``own`` is the index of each sample among the references, or None if the references are
+        other samples.
         """
 
     def select_samples(
         self, features: Tensor, labels: Tensor | None, name: str, labels_name: str
     ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
-        """Check features and labels, and return them without ignored samples, the features in float32 or better."""
+        """Check features and labels. Return them without ignored samples; half precision becomes float32."""
         if features.ndim != 2 or not features.is_floating_point():
             raise ValueError(
                 f"{name} must be floating-point of shape (n, d), got {features.dtype} of shape {tuple(features.shape)}"
@@ -141,10 +146,10 @@ class PairLoss(PairSettings, nn.Module, ABC):
 
 
 class SummedPairLoss(PairLoss):
-    """A loss over pairs that is a function of a few sums over rows of the matrix of cosines, as most losses are.
+    """A loss that is computed from a few sums over the rows of the cosine matrix. Most losses over pairs have this form.
 
-    A new loss defines :meth:`terms`, the sums over some of the rows. If the loss is not the first sum divided by the second, it
-    also defines :meth:`combine`.
+    A new loss defines :meth:`terms`, which computes the sums over some of the rows. If the loss is not the first sum divided by
+    the second, it also defines :meth:`combine`.
 
     >>> class NegativeCosine(SummedPairLoss):
     ...     def terms(self, cos, positive, negative):
@@ -154,16 +159,16 @@ class SummedPairLoss(PairLoss):
     """
 
     similarity: Similarity = COSINE
-    """The measure that samples are compared by. The argument ``cos`` of :meth:`terms` contains its values."""
+    """The similarity measure. The argument ``cos`` of :meth:`terms` contains its values."""
 
     @abstractmethod
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """Return sums over the given rows and the counts to divide them by. Neither mask includes a row's own entry."""
+        """Return sums over the given rows and the counts to divide them by. The masks exclude pairs of a sample with itself."""
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
-        """Return the loss from the sums over all rows. By default it is the first divided by the second, or 0 for a count of 0."""
+        """Return the loss from the sums over all rows: by default the first divided by the second, or 0 for a count of 0."""
         return totals[0] / totals[1].clamp_min(1)
 
     def compare(
@@ -174,7 +179,7 @@ class SummedPairLoss(PairLoss):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """Compute the loss in blocks of rows. It is 0 without references."""
+        """Compute the loss in blocks of rows. Without references it is 0."""
         if not len(references):
             return make_zero_loss(x, references, *self.parameters())
         totals = sum_over_pairs(self.terms, x, labels, references, reference_labels, own, self.chunk, self.similarity)

@@ -1,4 +1,4 @@
-"""The integrity check of an SQLite gallery: checksums of all rows and records, and the links between them."""
+"""The integrity check of an SQLite gallery: the checksums of all rows and records, and the references between them."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ MAX_LISTED_PROBLEMS = 20  # per kind; further problems are only counted
 
 
 def find_problems(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> list[str]:
-    """Return the problems of a gallery: a damaged database, wrong checksums, and rows that do not fit together."""
+    """Return the problems of a gallery: a damaged database, wrong checksums, and inconsistent rows."""
     problems = [f"the database: {row[0]}" for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
     for check in (_check_names(db, meta), _check_templates(db, meta, path), _check_counterexamples(db, meta)):
         listed = list(check)
@@ -31,7 +31,7 @@ def _check_names(db: sqlite3.Connection, meta: Settings) -> Iterator[str]:
         elif name != normalize_name(name):
             yield f"the name {name!r} is not in its normal form"
     if len(rows) != int(meta["people"] or 0):
-        yield f"{meta['people']} identities were enrolled, {len(rows)} are there"
+        yield f"{meta['people']} identities were enrolled, {len(rows)} are stored"
 
 
 def _check_templates(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> Iterator[str]:
@@ -68,4 +68,4 @@ def _check_counterexamples(db: sqlite3.Connection, meta: Settings) -> Iterator[s
         elif owner not in people:
             yield f"the counter-example {source or 'without a file'} has no identity"
     if count != int(meta["counterexamples"] or 0):
-        yield f"{meta['counterexamples']} counter-examples were stored, {count} are there"
+        yield f"{meta['counterexamples']} counter-examples were added, {count} are stored"
