@@ -10,7 +10,11 @@ from .wording import convert_unit, get_suffix, name_measure
 MAX_POINTS = 600  # points per line; more would not be visible on a screen
 MIN_PERCENT_SPAN = 10  # smallest range of an axis whose unit is percent
 MEASURES = ("eer", "tar", "rank1", "one_shot", "accuracy", "balanced_accuracy", "auc")
-ANGLE_LABELS = {"intra_angle": "within a class", "inter_angle": "between classes", "nearest_angle": "to the nearest"}
+ANGLE_LABELS = {
+    "intra_angle": "within a class",
+    "inter_angle": "between classes",
+    "nearest_angle": "to the nearest class",
+}
 ANGLES = ("intra_angle", "inter_angle", "nearest_angle")
 
 
