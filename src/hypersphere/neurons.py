@@ -1,4 +1,4 @@
-"""The layers of a network that have neurons, and the layer that classifies. Conversion, energy and orthogonal training use it.
+"""Find the layers of a network that have neurons, and its classification layer, for conversion, energy and orthogonal training.
 
 A neuron is a row of a weight ``(neurons, …)``, flattened to ``(neurons, dim)``.
 """
@@ -17,7 +17,7 @@ Selector: TypeAlias = str | type[nn.Module] | nn.Module | Callable[[str, nn.Modu
 # One selector or several. A single name is included, because a string is an iterable of strings.
 Selectors: TypeAlias = Iterable[Selector] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
 NEURON_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_REPORT = "_change_report"  # attribute of a model that holds the report of its last change
+_REPORT_ATTRIBUTE = "_change_report"  # attribute of a model that holds the report of its last change
 
 
 class Classifier(nn.Module):
@@ -145,7 +145,7 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
     others: dict[str, str] = {}
     for name, module in model.named_modules():
         dot = f"{name}." if name else ""
-        if isinstance(module, NEURON_LAYERS) or isinstance(module, Classifier):  # noqa: SIM101 (a tuple of types loses the type)
+        if isinstance(module, NEURON_LAYERS) or isinstance(module, Classifier):  # noqa: SIM101 (with one tuple, mypy loses the type)
             groups = 3 if _is_fused_projection(name, module) else getattr(module, "groups", 1)
             weights[name] = NeuronWeight(module, groups=groups)
         elif has_transposed_weight(module):
@@ -193,11 +193,11 @@ def _remove_tied(
 
 
 def output_layer(model: nn.Module) -> str | None:
-    """Return the name of the classification layer, or None for a network that ends in features.
+    """Return the name of the classification layer, or None for a network whose output is a feature.
 
     It is the last :class:`Classifier` if there is one, otherwise the attribute ``classifier`` of the model if it has a weight
     matrix, otherwise the last registered layer if it is Linear. A network whose attribute ``classifier`` is None, such as a
-    network of ``hypersphere.models`` without classes, ends in features.
+    network of ``hypersphere.models`` without classes, has no classification layer.
 
     >>> output_layer(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
     '1'
@@ -213,13 +213,17 @@ def output_layer(model: nn.Module) -> str | None:
     if not layers or not isinstance(modules[layers[-1]], nn.Linear):
         return None
     parts = layers[-1].split(".") if layers[-1] else []
-    around = [modules[".".join(parts[:depth])] for depth in range(len(parts) + 1)]
-    features = any(isinstance(m, nn.MultiheadAttention) or getattr(m, "classifier", m) is None for m in around)
-    return None if features else layers[-1]
+    ancestors = [modules[".".join(parts[:depth])] for depth in range(len(parts) + 1)]
+    is_feature_layer = any(
+        isinstance(m, nn.MultiheadAttention) or getattr(m, "classifier", m) is None for m in ancestors
+    )
+    return None if is_feature_layer else layers[-1]
 
 
 def has_transposed_weight(module: nn.Module) -> bool:
-    """Return whether a layer's weight is (inputs, neurons), as that of Conv1D of transformers, which is recognized by its name.
+    """Return whether a layer's weight has the shape (inputs, neurons), as in the Conv1D of transformers.
+
+    The layer is recognized by the name of its class and the attribute ``nf``.
 
     >>> class Conv1D(torch.nn.Module):  # that of transformers: ``nf`` outputs
     ...     nf = 6
@@ -249,7 +253,7 @@ def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Select
     """Check that each name or pattern among the selectors matches a module.
 
     Args:
-        owner: What has the modules, for the message.
+        owner: Name of the model, for the error message.
         names: The names of all modules.
         selectors: The selectors. Types, modules and predicates are not checked.
 
@@ -292,7 +296,7 @@ class ChangeReport:
         skipped: The reason for each skipped layer.
         unsupported: The names in ``skipped`` of layers that the function does not support, as opposed to layers that the
             caller wanted to skip.
-        new_parameters: Names of added parameters. An optimizer that was created before does not have them.
+        new_parameters: Names of added parameters. An optimizer that already exists does not contain them.
 
     >>> report = ChangeReport({"0": "Linear with magnitude Sphere, angle Cosine"}, {"2": "named in skip"})
     >>> print(report)
@@ -330,7 +334,7 @@ def get_change_report(model: nn.Module) -> ChangeReport:
     >>> get_change_report(net).skipped
     {'2': 'named in skip'}
     """
-    report = model.__dict__.get(_REPORT)
+    report = model.__dict__.get(_REPORT_ATTRIBUTE)
     if report is None:
         raise ValueError(
             f"this {type(model).__name__} has no change report: call convert, restore, overparameterize, finetune, merge "
@@ -352,4 +356,4 @@ def attach_change_report(model: nn.Module, report: ChangeReport) -> None:
     >>> get_change_report(net).changed
     {'': 'Linear'}
     """
-    model.__dict__[_REPORT] = report
+    model.__dict__[_REPORT_ATTRIBUTE] = report

@@ -9,8 +9,8 @@ def test_both_checkpoints_are_drawn_beside_random_layers():
     _, ax = plot_layer_energies(one, two[:1])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
         "this network",
-        "the other",
-        "random, ±3 deviations",
+        "other network",
+        "random, ±3 standard deviations",
     ]
     assert [len(line.get_xdata()) for line in ax.lines if line.get_marker() in "od"] == [2, 1]
 

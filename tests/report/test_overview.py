@@ -7,7 +7,7 @@ import torch
 
 from hypersphere.evaluation import Figure
 from hypersphere.report.overview import (
-    MAX_FINDING,
+    MAX_EXAMPLE_CHARACTERS,
     _shorten,
     make_choices_section,
     make_data_section,
@@ -65,7 +65,9 @@ def test_equal_pictures_with_different_labels_are_found(tmp_path):
     (run,) = read_runs([write_run(tmp_path / "a", kept=kept)])
     run = dataclasses.replace(run, check={"format": "x", "images": 40, "duplicates": ["a = b"] * 5})
     rows = rows_of(make_data_section([run]))
-    assert rows["equal pictures"] == "2 samples have an equal picture; 1 such groups have different labels"
+    assert (
+        rows["equal pictures"] == "2 samples share their picture with another sample; pictures with several labels: 1"
+    )
     assert rows["duplicates"] == "5: a = b; a = b; a = b …"
     assert rows["samples"] == "40 of 80 measured samples"
     assert "format" not in rows
@@ -73,7 +75,7 @@ def test_equal_pictures_with_different_labels_are_found(tmp_path):
 
 def test_examples_of_a_finding_are_cut_off():
     many = ", ".join(f"people/{i}.png" for i in range(1000))
-    assert len(_shorten(many)) < MAX_FINDING + 5
+    assert len(_shorten(many)) < MAX_EXAMPLE_CHARACTERS + 5
     assert _shorten(many).endswith(".png, …")
     assert _shorten("a, b") == "a, b"
 

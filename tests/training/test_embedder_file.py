@@ -82,7 +82,7 @@ def test_how_ones_own_network_is_built_must_be_known() -> None:
     assert reason(call(Net, dim=4)) == call(Net, dim=4)
     assert "cannot be imported by name; define it in a module" in reason(Local())
     assert reason(nn.Conv2d(3, 4, 3)) == (
-        "how Conv2d was built is not known; pass the task call(Conv2d, …) as its model"
+        "the arguments that built Conv2d are not known; give the task model=call(Conv2d, …)"
     )
 
 

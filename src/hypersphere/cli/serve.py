@@ -1,4 +1,4 @@
-"""``hypersphere serve EMBEDDER GALLERY`` or ``serve --album ALBUM``: recognition or an album over HTTP, with a page."""
+"""``hypersphere serve EMBEDDER GALLERY`` or ``serve --album ALBUM``: serve recognition or an album over HTTP, with a web page."""
 
 import argparse
 import sys
@@ -43,15 +43,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--keys",
         type=Path,
         metavar="FILE",
-        help="file with the bearer keys of clients, one per line (default: the keys in the variable HYPERSPHERE_KEYS)",
+        help="file with the bearer keys of clients, one per line (default: the environment variable HYPERSPHERE_KEYS)",
     )
     parser.add_argument(
         "--limit",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change a limit; can be repeated: body_bytes, images, faces, pixels, recording_samples, decoding_seconds, "
-        "sending_seconds, answer_seconds, per_minute, burst, at_once, connections, per_address",
+        help="change a limit; repeat the option for several. NAME is one of body_bytes, images, faces, pixels, "
+        "recording_samples, decoding_seconds, sending_seconds, answer_seconds, per_minute, burst, at_once, connections, per_address",
     )
     add_embedder_options(parser)
 
@@ -82,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
         state = recognizer.gallery.state()
         if state != "ready":
             print(
-                f"hypersphere serve: {_NOTES[state].format(gallery=describe_location(args.gallery))}", file=sys.stderr
+                f"hypersphere serve: {_STATE_NOTES[state].format(gallery=describe_location(args.gallery))}",
+                file=sys.stderr,
             )
         log_to_stderr()
         serve(recognizer, args.host, args.port, keys)
@@ -91,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-_NOTES = {
-    "empty": "nobody is enrolled in {gallery} yet; /v1/search is an error 409 until somebody is enrolled",
-    "not_calibrated": "{gallery} has no threshold yet; /v1/search is an error 409 until `hypersphere gallery calibrate` sets one",
-    "other_model": "{gallery} holds features of another model; /v1/persons and /v1/search are an error 409",
+_STATE_NOTES = {
+    "empty": "nobody is enrolled in {gallery} yet; /v1/search returns error 409 until then",
+    "not_calibrated": "{gallery} has no threshold yet; /v1/search returns error 409 until `hypersphere gallery calibrate` sets one",
+    "other_model": "{gallery} holds features of another model; /v1/persons and /v1/search return error 409",
 }

@@ -17,7 +17,7 @@ from .in_memory import InMemory
 from .roots import Folder, Root, find_folder
 
 _PIXELS = 3 * 32 * 32
-_MAX_BATCH_BYTES = 1 << 28  # per file; the largest has 155 million bytes
+_MAX_BATCH_BYTES = 1 << 28  # upper bound per file; the largest batch has 155 million bytes
 Batch = tuple[UInt8[np.ndarray, "n 3072"], Int[np.ndarray, "n"]]
 
 
@@ -98,7 +98,7 @@ def _read_binary(folder: Folder, path: Path, columns: int, column: int, classes:
 
 
 def _read_sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
-    """Read PNG sheets, each row of 1,024 pixels one image, and one JSON list of all labels."""
+    """Read PNG sheets, in which each row of 1,024 pixels is one image, and one JSON list of all labels."""
     rows = []
     for path in paths:
         image = folder.decode(path.read_bytes(), path)
@@ -141,7 +141,7 @@ def _check_labels(folder: Folder, path: Path, labels: Any, count: int, classes: 
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that accepts only arrays of bytes. A pickle can neither run code nor allocate memory beyond its own content."""
+    """An unpickler that accepts only arrays of bytes and containers, so a pickle cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         package, _, rest = module.partition(".")

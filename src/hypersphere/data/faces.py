@@ -1,4 +1,4 @@
-"""Faces in photographs: detect them, choose, align by five landmarks, and judge their quality."""
+"""Detect the faces in photographs, choose among them, align them by five landmarks, and measure their quality."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ from .preprocessing import Prepared, Preprocessing, Region, eight_bit_pixels
 STRIDES = (8, 16, 32)  # pixels between the cells of YuNet's three output maps
 ROUND_TO = 32  # pixels; the sides of the detector's input are multiples of the coarsest stride
 MAX_OVERLAP = 0.3  # intersection over union; boxes that overlap more show the same face
-MAX_CANDIDATES = 5000  # boxes before the suppression of overlapping ones
+MAX_CANDIDATES = 5000  # boxes with the best scores, which non-maximum suppression compares
 MAX_FACES = 1000  # per picture
 MIN_SIDE = 256  # pixels of the longer side; smaller pictures are enlarged for detection
 # The five landmarks of an upright face in 112×112 pixels: eyes, nose, corners of the mouth, from left to right.
@@ -74,13 +74,14 @@ class FacePreprocessing(Preprocessing):
         template: Positions of the landmarks in the input of the network, as (x, y) in pixels.
         size: (height, width) of the input.
         mean: Subtracted from pixels in [0, 1].
-        std: Divides the difference. The default passes pixels in 0 … 255, which SFace expects.
+        std: Divides the difference. The default 1/255 gives pixels in 0 … 255, which SFace expects.
         choose: Which face to use if there are several: the ``largest``, the most ``central``, ``all`` of them, or
-            ``refuse`` to choose. :meth:`load` returns one face and refuses with ``all``, too.
+            ``refuse``, which raises :class:`FaceError`. :meth:`load` returns one face, so it treats ``all`` as ``refuse``.
         min_score: The lowest detector score that counts as a face. 0.6 finds all but a few faces of LFW.
-        max_side: Larger pictures are reduced to this side for detection. The face is cut from the full picture.
-        min_side: Smaller pictures are enlarged to this side for detection, because the detector places the landmarks of a
-            small face that fills the picture less well. The default was chosen on view 1 of LFW; see ``docs/log/data.md``.
+        max_side: Pictures with a longer side are reduced to this side for detection. The face is cropped from the full
+            picture.
+        min_side: Pictures whose longer side is shorter are enlarged to this side for detection, because landmarks are less
+            accurate if a face fills a small picture. The default was chosen on view 1 of LFW; see ``docs/log/data.md``.
         detector: The catalog name of the detector.
         mirror: Whether the embedder appends the features of the mirror image.
 
@@ -166,7 +167,7 @@ class FacePreprocessing(Preprocessing):
         return [self._prepare(picture, face, (0, 0) if box is None else box[:2]) for face in faces]
 
     def _prepare(self, picture: UInt8[Tensor, "3 h w"], face: Face, offset: tuple[float, float]) -> Prepared:
-        """Align a face and describe it; ``offset`` is the position of ``picture`` in the whole picture."""
+        """Align a face and add its properties; ``offset`` is the position of ``picture`` in the whole picture."""
         aligned = align_face(picture, face, self.template, self.size)
         box = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
         landmarks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)
@@ -198,12 +199,12 @@ def detect_faces(
     Args:
         picture: RGB, 8 bits.
         min_score: The lowest score that counts as a face.
-        max_side: Larger pictures are reduced to this side first.
-        min_side: Smaller pictures are enlarged until their longer side is this.
+        max_side: Pictures with a longer side are reduced to this side first.
+        min_side: Pictures whose longer side is shorter are enlarged to this side first.
         detector: The catalog name of the detector.
 
     Returns:
-        The faces, best score first, without overlaps above 0.3 (intersection over union).
+        The faces, best score first. Of two boxes with an intersection over union above 0.3, only the better is kept.
 
     >>> detect_faces(picture)[0].score  # doctest: +SKIP
     0.93
@@ -233,8 +234,8 @@ def _decode(outputs: tuple[Tensor, ...], size: tuple[int, int], min_score: float
     """Return boxes, landmarks and scores above ``min_score`` from the outputs of YuNet.
 
     In each of the three output maps, a cell (row, column) predicts the center of the box as an offset in cells, the sides of
-    the box as logarithms, and the landmarks as offsets. The score is the geometric mean of the probabilities of a face and
-    of an object.
+    the box as logarithms in units of cells, and the landmarks as offsets in cells. The score is the geometric mean of the
+    classification score and the objectness score.
     """
     boxes, landmarks, scores = [], [], []
     for i, stride in enumerate(STRIDES):
@@ -286,7 +287,7 @@ def align_face(
     template: tuple[tuple[float, float], ...] = TEMPLATE,
     size: tuple[int, int] = (112, 112),
 ) -> UInt8[Tensor, "3 i j"]:
-    """Return the face cut out so that its landmarks lie on the template.
+    """Crop the face so that its landmarks lie on the template.
 
     Args:
         picture: RGB, 8 bits.
@@ -298,12 +299,13 @@ def align_face(
     >>> align_face(picture, Face((0.0, 0.0, 112.0, 112.0), TEMPLATE, 0.9)).shape
     torch.Size([3, 112, 112])
     """
-    # Least squares in pixels of the result, as the networks were trained. The inverse map z → a·z + b tells where to sample.
-    # Complex numbers replace 2×2 matrices: ten tensor operations on five points would take longer than everything else.
+    # The fit minimizes the squared error in pixels of the result, as in the training of the networks. Its inverse
+    # z → a·z + b maps each pixel of the result to its sampling position in the picture. Complex numbers replace 2×2
+    # matrices, because ten tensor operations on five points would take longer than the rest of this function.
     a, b = _invert_similarity(*_fit_complex(face.landmarks, template))
     rows, columns = size
     corners = [a * complex(x, y) + b for x in (0, columns - 1) for y in (0, rows - 1)]
-    # Only the window around the face is converted to floating point: photographs are large.
+    # Only the window around the face is converted to floating point, because photographs are large.
     left, right = _bound_window([z.real for z in corners], picture.shape[2])
     top, bottom = _bound_window([z.imag for z in corners], picture.shape[1])
     window = picture[:, top:bottom, left:right].float()[None]
@@ -312,16 +314,16 @@ def align_face(
         """Convert a distance in pixels to the units of ``grid_sample``, in which the window extends from −1 to 1."""
         return complex(z.real * 2 / (right - left), z.imag * 2 / (bottom - top))
 
-    # The sampling position a·(column + i·row) + b is a sum of what the column and the row contribute.
+    # The sampling position a·(column + i·row) + b is the sum of a term per column and a term per row.
     steps, first = torch.arange(max(size)), scale(b - complex(left - 0.5, top - 0.5)) - (1 + 1j)
     grid = (steps[:rows] * scale(a * 1j) + first)[:, None] + steps[:columns] * scale(a)
     grid = torch.view_as_real(grid.to(torch.complex64))[None]
-    cut = F.grid_sample(window, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    return cut[0].round_().clamp_(0, 255).to(torch.uint8)
+    crop = F.grid_sample(window, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return crop[0].round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _bound_window(positions: list[float], side: int) -> tuple[int, int]:
-    """Return first and end of the pixels that bilinear sampling between positions reads of an axis; at least one pixel."""
+    """Return the range [first, end) of pixels on an axis that bilinear sampling at these positions reads, never empty."""
     first = min(max(math.floor(min(positions)) - 1, 0), side - 1)
     return first, max(first + 1, min(math.ceil(max(positions)) + 2, side))
 
@@ -352,7 +354,7 @@ def _fit_complex(source: Iterable[Iterable[float]], target: Iterable[Iterable[fl
 
 
 def _invert_similarity(a: complex, b: complex) -> tuple[complex, complex]:
-    """Return the inverse of z → a·z + b, which is z → (z − b)/a. For equal landmarks it is finite."""
+    """Return the inverse of z → a·z + b, which is z → (z − b)/a. It is finite even if all landmarks are equal."""
     inverse = a.conjugate() / max(abs(a) ** 2, 1e-12)
     return inverse, -inverse * b
 
@@ -365,16 +367,15 @@ def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, fl
         face: The face in its picture.
 
     Returns:
-        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian of the central part
-        of the aligned gray face (pixels in 0 … 255). ``yaw``: distance of the nose from the midpoint between the eyes, relative
-        to the distance between the eyes; 0 for a frontal face. ``roll``: tilt of the line between the eyes in degrees.
-        ``brightness`` and ``contrast``: mean and standard deviation of the gray face in [0, 1].
+        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian in the central
+        part of the aligned gray face (pixels in 0 … 255). ``yaw``: signed offset of the nose from the midpoint between the
+        eyes, along the line through the eyes and relative to their distance; 0 for a frontal face. ``roll``: tilt of this
+        line in degrees. ``brightness`` and ``contrast``: mean and standard deviation of the gray face in [0, 1].
     """
     gray = (aligned.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)
     kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
-    height, width = (
-        gray.shape
-    )  # without the border, which is black where the aligned face reaches outside of the picture
+    height, width = gray.shape
+    # The border is left out: it is black where the crop extends beyond the picture.
     center = gray[height // 4 : height - height // 8, width // 6 : width - width // 6]
     sharpness = F.conv2d(center[None, None], kernel).var()
     landmarks = torch.tensor(face.landmarks)
@@ -407,5 +408,5 @@ def _read_rgb(sample: Any, box: Region | None) -> UInt8[Tensor, "3 h w"]:
 
 
 def _format_location(sample: Any) -> str:
-    """Return " in FILE" for a path; otherwise nothing, because the caller adds the name."""
+    """Return " in FILE" for a path, otherwise an empty string, because the caller then adds the name of the sample."""
     return f" in {sample}" if isinstance(sample, str) or hasattr(sample, "__fspath__") else ""

@@ -60,7 +60,7 @@ class FashionMNIST(MNIST):
 
 
 def read_idx(folder: Folder, name: str, dims: int) -> UInt8[np.ndarray, "..."]:
-    """Return the bytes of an IDX file: a magic number, sizes, then exactly as many bytes as the sizes say."""
+    """Return the array in an IDX file, which holds a magic number, the sizes, and one byte per entry."""
     path = folder.get_file(name, name + ".gz")
     content = _read_content(folder, path)
     magic = content[:4]
@@ -82,8 +82,7 @@ def _read_content(folder: Folder, path: Path) -> bytes:
         return path.read_bytes()
     try:
         with gzip.open(path) as file:
-            return file.read(
-                MAX_FILE_BYTES
-            )  # a longer file is refused by read_idx, because it does not match its header
+            # read_idx rejects a file that is cut off here, because its length does not match its header.
+            return file.read(MAX_FILE_BYTES)
     except (OSError, EOFError, zlib.error) as error:
-        raise folder.make_corrupt_error(path, f"a damaged gzip file ({error})", "a whole one") from error
+        raise folder.make_corrupt_error(path, f"a damaged gzip file ({error})", "a complete gzip file") from error

@@ -22,18 +22,18 @@ class PictureFolder(SourceDataset):
     use ``samples.validation`` to hold out a validation set.
 
     Args:
-        folder: The folder, or another source that :func:`open_source` accepts. A relative path is searched in the working
-            directory and then below the data roots.
+        folder: The folder, or a file that :func:`open_source` accepts, such as a table or a tar shard. A relative path
+            is searched in the working directory and then below the data roots.
         train: Whether to read the training part.
         size: Height and width of a picture, or one number for both.
         channels: 1 for gray, 3 for color.
         resize: "stretch" changes the aspect ratio, "cover" keeps it and cuts off the excess, "contain" keeps it and adds
             borders.
-        center: Side of the central square that is cut from pictures of the test part, such as ImageNet's center crop.
+        center: Side of the center crop of test pictures, as for ImageNet; None keeps the whole picture.
         root: One or several data roots.
 
     Raises:
-        MissingDataError: If there is no such folder, or it has no test part.
+        MissingDataError: If there is no such folder, or ``train`` is False and there is no test part.
         ValueError: If the two parts have different classes.
 
     >>> PictureFolder("people/", size=(112, 96))[0][0].shape  # doctest: +SKIP
@@ -54,8 +54,8 @@ class PictureFolder(SourceDataset):
         height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
         if center is not None and not 1 <= center <= min(height, width):
             raise ValueError(f"center must lie in 1 … {min(height, width)} or be None, got {center!r}")
-        whole = _find_folder(folder, root)
-        part = _find_part(whole, train)
+        top_folder = _find_folder(folder, root)
+        part = _find_part(top_folder, train)
         self.center = None if train else center
         preprocessing = PicturePreprocessing(
             size=(height, width),
@@ -65,22 +65,22 @@ class PictureFolder(SourceDataset):
             resize=resize,  # type: ignore[arg-type]
         )
         super().__init__(open_source(part, identities=1), preprocessing)
-        classes = self.classes if train else open_source(whole / "train", identities=1).classes
+        classes = self.classes if train else open_source(top_folder / "train", identities=1).classes
         if tuple(self.classes) != tuple(classes):
             raise ValueError(
-                f"{part} must hold the classes of {whole / 'train'}, got {len(self.classes)} and {len(classes)}"
+                f"{part} must hold the classes of {top_folder / 'train'}, got {len(self.classes)} and {len(classes)}"
             )
 
     def __getitem__(self, index: int) -> tuple[Shaped[Tensor, "..."], int]:
         pixels, label = super().__getitem__(index)
-        return self._cut(pixels), label
+        return self._crop(pixels), label
 
     def batch(self, index: Int[Tensor, "b"]) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
         """Return the samples at ``index`` and their class numbers."""
         pixels, labels = super().batch(index)
-        return self._cut(pixels), labels
+        return self._crop(pixels), labels
 
-    def _cut(self, pixels: Tensor) -> Tensor:
+    def _crop(self, pixels: Tensor) -> Tensor:
         if self.center is None:
             return pixels
         top, left = ((side - self.center) // 2 for side in pixels.shape[-2:])

@@ -25,8 +25,8 @@ def nearest_pairs(
 ) -> tuple[Int[Tensor, "count 2"], Float[Tensor, " count"]]:
     """Return the ``count`` pairs of neurons with the smallest angles and these angles, nearest first.
 
-    If there are fewer pairs, all are returned. The Gram matrix is formed in float64 in chunks of rows. A zero row has the
-    angle π/2 to all others.
+    If there are fewer pairs, all are returned. The Gram matrix is computed in float64, in chunks of rows. A zero row
+    has the angle π/2 to all others.
 
     >>> nearest_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.5]]), 1)[0]
     tensor([[0, 2]])
@@ -36,15 +36,15 @@ def nearest_pairs(
     rows = as_neurons(weight)
     x = normalize(rows.to(wide_dtype(rows)))
     n, chunk = len(x), max(64, CHUNK_ENTRIES // len(x))
-    best, where = x.new_empty(0), torch.empty(0, dtype=torch.long, device=x.device)
+    best, flat_index = x.new_empty(0), torch.empty(0, dtype=torch.long, device=x.device)
     for start in range(0, n, chunk):
         cos = x[start : start + chunk] @ x.T
         i = torch.arange(start, start + len(cos), device=x.device)[:, None]
         cos.masked_fill_(i >= torch.arange(n, device=x.device), -2)
         values, index = cos.flatten().topk(min(count, cos.numel()))
-        best, where = torch.cat([best, values]), torch.cat([where, index + start * n])
+        best, flat_index = torch.cat([best, values]), torch.cat([flat_index, index + start * n])
     top = best.topk(min(count, n * (n - 1) // 2)).indices
-    pairs = torch.stack([where[top] // n, where[top] % n], 1)
+    pairs = torch.stack([flat_index[top] // n, flat_index[top] % n], 1)
     angles = angle(x[pairs[:, 0]], x[pairs[:, 1]])
     order = angles.argsort()
     return pairs[order], angles[order].to(accumulation_dtype(rows))

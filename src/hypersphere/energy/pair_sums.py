@@ -1,9 +1,9 @@
 r"""Sums of a kernel over all pairs of neurons, with their gradient, in chunks of rows: memory O(N·chunk), not O(N²).
 
 One pass over the upper triangle of the Gram matrix computes the value and the gradient, so the backward pass only
-multiplies the stored gradient by the incoming one. Pairs so close that 2 − 2cos θ loses its digits are recomputed from
-the difference of their directions. All sums are computed in float32 or better, also under autocast. ``torch.compile``
-treats the whole sum as one opaque operator.
+multiplies the stored gradient by the incoming one. If a pair is so close that 2 − 2cos θ loses digits, its distance is
+recomputed from the difference of the directions. All sums are computed in float32 or better, also under autocast.
+``torch.compile`` treats the whole sum as one opaque operator.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,10 @@ from ..geometry.fast_norms import directions, directions_backward, gram_cosines
 from .gram_blocks import Pass, squared_distances, wide_dtype, zero_self_pairs
 from .kernels import Kernel, rebuild_kernel
 
-CHUNK_ENTRIES = 1 << 19  # entries per chunk of the Gram matrix: small enough to stay in the cache between operations
+CHUNK_ENTRIES = 1 << 19  # entries per chunk of the Gram matrix, which stays in the cache between operations
 MAX_NEURONS_IN_ONE_BLOCK = 256  # up to this number, skipping the lower triangle is not faster
-BLOCK_ENTRIES = (
-    1 << 19
-)  # entries of the Gram matrices per block: smaller blocks need more calls, larger exceed the cache
+# Entries of the Gram matrices per block. Smaller blocks need more calls, larger ones exceed the cache.
+BLOCK_ENTRIES = 1 << 19
 MIN_NEURONS_TO_HALVE = 256  # from this number on, skipping a quarter of the Gram matrix saves more than the calls cost
 
 
@@ -39,17 +38,17 @@ def pair_sums(
 ) -> Float[Tensor, " batch"]:
     r"""Return Σ_{i≠j} φ(q_ij) over ordered pairs, with q_ij = ‖ŵ_i − ŵ_j‖², for each matrix of a batch.
 
-    Half space adds φ(4 − q_ij). The sums can be differentiated twice; the second derivative forms all pairs at once.
+    ``half_space`` adds φ(4 − q_ij). The sums can be differentiated twice; the second derivative needs memory O(N²).
 
     Args:
         weight: The neurons in rows.
         kernel: The kernel φ.
-        half_space: Whether to add the energy with the antipodes.
-        importance: β, for the energy of the points β_i·ŵ_i.
+        half_space: Whether to add the energy between neurons and antipodes −ŵ_j.
+        importance: β: the energy is that of the points β_i·ŵ_i instead of ŵ_i.
         rows: Indices of the neurons i; all if None.
         counts: Weight of each of ``rows``; 1 if None.
         columns: Number of leading neurons j; all if None. Requires ``rows``.
-        chunk: Number of rows of the Gram matrix per block.
+        chunk: Number of rows of the Gram matrix per block; None chooses it.
 
     >>> from hypersphere.energy.kernels import Riesz
     >>> pair_sums(torch.eye(3)[None], Riesz(2))
@@ -61,7 +60,7 @@ def pair_sums(
     if torch.compiler.is_compiling():
         name, numbers = type(kernel).__module__ + "." + type(kernel).__qualname__, list(kernel.parameters)
         sums, _ = _operator(weight, importance, rows, counts, name, numbers, columns, half_space, chunk, gradient)
-    else:  # the first call of the operator would import the compiler
+    else:  # not by the operator, because its first call imports the compiler
         sums, _ = _PairSums.apply(weight, importance, rows, counts, kernel, columns, half_space, chunk, gradient)
     return sums
 
@@ -124,7 +123,7 @@ def _backward(ctx: Any, grad_sums: Tensor, _: Any) -> tuple[Any, ...]:
 
 
 class _PairSums(torch.autograd.Function):
-    """The sums and their gradient. The forward pass computes both, the backward pass scales the gradient."""
+    """The sums and their gradient. The forward pass computes both; the backward pass scales the gradient."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -171,7 +170,7 @@ def dense_sums(
     counts: Float[Tensor, " rows"] | None = None,
     columns: int | None = None,
 ) -> Float[Tensor, " batch"]:
-    """Return :func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 because of close pairs."""
+    """Compute :func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 for close pairs."""
     kernel = kernel.for_dimension(weight.shape[-1])
     with disable_autocast(weight.device.type):
         x = normalize(weight.to(wide_dtype(weight)))
@@ -198,11 +197,11 @@ def whole_gram_sums(kernel: Kernel, half_space: bool, weight: Tensor, gradient: 
 def _sum_by_two_products(
     kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool
 ) -> tuple[Tensor, Tensor] | None:
-    r"""Return the sums and the gradient for N ≤ d by two matrix products, or None if these are not exact.
+    r"""Return the sums and the gradient for N ≤ d by two matrix products, or None if they are not accurate.
 
     With the Gram matrix C of ŵ, D = diag(1/‖w‖) and the forces F = −dφ/dq, row i of the gradient is
-    4/‖w_i‖·(I − ŵ_iŵ_iᵀ)·Σ_j F_ij ŵ_j. All rows together are 4·D(F − diag(F∘C·1))D·W. The products are not exact for
-    close pairs, for zero rows and for lengths whose squares lose digits.
+    4/‖w_i‖·(I − ŵ_iŵ_iᵀ)·Σ_j F_ij ŵ_j. All rows together are 4·D(F − diag(F∘C·1))D·W. The products are not
+    accurate for close pairs, zero rows, and rows that are extremely long or short.
     """
     x = weight.detach().to(accumulation_dtype(weight))
     pass_ = Pass(kernel, half_space, weight, x, None, None)
@@ -223,7 +222,7 @@ def _sum_by_two_products(
 
 
 def _sum_by_blocks(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Return the sums and the gradient, computed for a few matrices at a time in the same memory.
+    """Return the sums and the gradient, computed in blocks of a few matrices that reuse the same memory.
 
     Matrices with a close pair are then computed again by :meth:`Pass.triangle`.
     """

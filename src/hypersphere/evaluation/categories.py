@@ -21,9 +21,10 @@ from .scoring import CosineScore, Score
 class CategoryRates:
     """Error rates of one category.
 
-    ``far`` and ``frr`` map the FAR over all pairs, which defines the threshold, to the false accept and false reject rate of
-    pairs within the category. They are empty if the category has no same or no different pairs. ``rank_1`` is the rank-1
-    rate of the images of the category in the gallery of all images; None if no image has a mate.
+    A threshold is named by its FAR over all pairs. ``far`` and ``frr`` map this name to the false accept rate and the false
+    reject rate of pairs within the category. They are empty if the category has no same or no different pairs. ``rank_1`` is
+    the rank-1 rate of the category's images in the gallery of all images; None if no image has a mate. ``same`` and
+    ``different`` count pairs, ``probes`` counts images with a mate.
 
     >>> labels, sites = torch.arange(12).repeat(3), ["north", "south"] * 18
     >>> features = torch.eye(12)[labels] + 0.05 * torch.randn(36, 12)
@@ -42,7 +43,7 @@ class CategoryRates:
     probes: int
 
     def figures(self) -> list[Figure]:
-        """Return FAR and FRR at every common threshold and the rank-1 rate; names start with the category."""
+        """Return FAR and FRR at every common threshold, and the rank-1 rate. Names of figures start with the category."""
         figures = [Figure(f"{self.name}: images", self.images, "images")]
         for rate in self.far:
             at = f"at the threshold of FAR={format_rate(rate)}"
@@ -66,10 +67,10 @@ def category_rates(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[CategoryRates, ...]:
-    """Measure each category at common ``thresholds``, which map false accept rates to scores; sort categories by name.
+    """Measure each category at common ``thresholds``, which map false accept rates to scores. Categories are sorted by name.
 
     ``ranked`` is the ranking of all images; images that are not queries have rank 0. Pairs of images from two categories
-    are not counted. Intervals are over identities, from ``resamples`` resamples drawn with ``seed``.
+    are not counted. Intervals are over identities. ``resamples`` and ``seed`` apply to the intervals of FAR and FRR.
     """
     result = []
     score = CosineScore() if score is None else score

@@ -56,8 +56,8 @@ def paired_difference(
         second: Scores ``(n,)`` of the second embedder for the same pairs in the same order.
         same: Whether each pair is of one identity.
         identities: The two identities of each pair. If given, identities are resampled, because pairs that share a person
-            are not independent; the weight of a pair is the product of the numbers of its two identities. Without it,
-            pairs are resampled, and intervals are too narrow if few people make many pairs.
+            are not independent. The weight of a pair is then the product of the counts of its two identities in the resample.
+            Without it, pairs are resampled, and intervals are too narrow if few people account for many pairs.
         measure: ``"eer"`` (lower is better), ``"auc"`` or ``"tar"`` at ``far``.
         far: False accept rate of ``"tar"``.
         resamples: Number of resamples.
@@ -89,8 +89,8 @@ def paired_difference(
     if identities is not None and (identities.shape != (len(same), 2) or identities.is_floating_point()):
         raise ValueError(f"identities must be integers of shape ({len(same)}, 2), got {tuple(identities.shape)}")
     both = [SortedTrials(scores, same) for scores in (first, second)]
-    once = torch.ones(1, len(same), device=same.device)
-    values = [trials.curve(once).measure(measure, far).item() for trials in both]
+    unit_weights = torch.ones(1, len(same), device=same.device)
+    values = [trials.curve(unit_weights).measure(measure, far).item() for trials in both]
     if identities is None:
         groups, over = len(same), TRIALS
         weights = _draw_weights(same, resamples, seed)
@@ -107,8 +107,8 @@ def paired_difference(
         )
     intervals = [percentile_interval(v, r, groups, over=over) for v, r in zip(values, rows.T, strict=True)]
     difference = percentile_interval(values[0] - values[1], rows[:, 0] - rows[:, 1], groups, over=over)
-    ahead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)
-    wins = ((ahead > 0).double() + (ahead == 0).double() / 2).mean().item()
+    lead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)
+    wins = ((lead > 0).double() + (lead == 0).double() / 2).mean().item()
     name = {"eer": "EER", "auc": "AUC", "tar": f"TAR@FAR={format_rate(far)}"}[measure]
     return DifferenceReport(name, intervals[0], intervals[1], difference, wins, len(same), len(rows))
 
@@ -127,9 +127,9 @@ def compare_embedders(
 ) -> "DifferenceReport":
     """Compare two embedders by their features of the same images in the same order, over the same pairs.
 
-    All same pairs (at most ``negatives`` random ones) and ``negatives`` random different pairs are used. Identities are
-    resampled as in :func:`paired_difference`, which explains the other arguments. ``scores`` are the scores that compare the
-    features of each embedder, the cosine by default.
+    ``negatives`` random different pairs are used, and all same pairs, or a random ``negatives`` of them if there are more.
+    Identities are resampled as in :func:`paired_difference`, which explains the other arguments. ``scores`` holds the
+    :class:`~hypersphere.evaluation.scoring.Score` of each embedder; the default is the cosine.
 
     >>> labels = torch.arange(40).repeat(5)
     >>> clear = torch.eye(40)[labels] + 0.1 * torch.randn(200, 40)

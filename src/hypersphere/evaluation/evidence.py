@@ -50,7 +50,7 @@ class Evidence:
             bounds = f"{int(self.labels.min())} … {int(self.labels.max())}"
             raise ValueError(f"labels must index the {len(self.classes)} classes, got {bounds}")
         if not self.features.isfinite().all():
-            raise ValueError("features must be finite, got some that are not")
+            raise ValueError("features must be finite, got NaN or infinity")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the samples to one file atomically, without pickle."""
@@ -63,7 +63,7 @@ class Evidence:
             "images": self.images,
             "names": None if self.names is None else [str(name) for name in self.names],
         }
-        save_tree(tree, path, private=True)  # features and thumbnails of people
+        save_tree(tree, path, private=True)  # the samples may be people
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Evidence":
@@ -80,8 +80,8 @@ def choose_samples(
     """Choose about ``most`` samples for a page and return their indices in increasing order.
 
     Classes are added in random order. Each contributes at most ``per_class`` samples, or an equal share of ``most`` if that
-    is larger. Few classes with many samples are better than many classes with few, because the page shows pairs of one
-    class. At least two classes are chosen if there are two.
+    is larger. Many samples of few classes are better than few samples of many classes, because the page shows pairs of the
+    same class. At least two classes are chosen if there are two.
 
     >>> len(choose_samples(torch.arange(100) % 10, most=20, per_class=5))  # four of ten classes
     20
@@ -122,7 +122,9 @@ def thumbnails(
         pixels = (pixels - low) * (255 / (high - low).clamp_min(1e-12))
     count, channels, height, width = pixels.shape
     longest = min(
-        side, max(height, width), int(math.sqrt(limit / (count * channels)) * max(1, _compute_stretch(height, width)))
+        side,
+        max(height, width),
+        int(math.sqrt(limit / (count * channels)) * max(1, _compute_elongation(height, width))),
     )
     if longest < max(height, width):
         scale = max(longest, 1) / max(height, width)
@@ -131,6 +133,6 @@ def thumbnails(
     return pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-def _compute_stretch(height: int, width: int) -> float:
-    """Return √(long side / short side): at the same area, a narrow image may be longer by this factor."""
+def _compute_elongation(height: int, width: int) -> float:
+    """Return √(long side / short side): the long side of an image relative to the side of a square of the same area."""
     return math.sqrt(max(height, width) / min(height, width))

@@ -1,4 +1,4 @@
-"""Scores of pairs of features: the cosine, and scores that also use norms or a cohort of strangers."""
+"""Scores of pairs of features: the cosine, and scores that also use norms or an impostor cohort."""
 
 from abc import ABC, abstractmethod
 
@@ -44,10 +44,10 @@ class Score(ABC):
         return torch.cat([first.new_empty(0), *(self.matrix(a, b).diagonal() for a, b in parts)])
 
     def estimate_rows(self, rows: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "n k"], float]:
-        """Return rows with which :meth:`matrix` estimates scores faster, and a bound on the error of the estimates.
+        """Return rows that make :meth:`matrix` faster but less precise, and a bound on the error of these estimates.
 
-        Override it if a lower precision is faster and its error has a strict bound. By default the rows themselves are
-        returned, with an error of 0.
+        Override it if a lower precision is faster and its error has a strict bound. By default the rows are returned
+        unchanged, with an error of 0.
 
         Args:
             rows: Rows from :meth:`rows`.
@@ -80,10 +80,10 @@ class CosineScore(Score):
         return matmul(first, second.T)
 
     def estimate_rows(self, rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], float]:
-        """Return the directions in float32 on a CPU, where this is faster and products are not rounded further.
+        """Return the directions in float32 on a CPU, where this is faster. Otherwise return the rows unchanged.
 
-        In any order of summation a product of two rows in float32 differs from the exact one by at most d·u·Σ|xᵢyᵢ| ≤ d·u,
-        where u = 2⁻²⁴, and rounding the two rows adds 2·u. The bound includes a margin for terms of order u².
+        In any order of summation, an inner product in float32 differs from the exact one by at most d·u·Σ|xᵢyᵢ| ≤ d·u, where
+        u = 2⁻²⁴. Rounding the two rows to float32 adds 2·u. The bound includes a margin for terms of order u².
         """
         if rows.device.type != "cpu" or torch.get_float32_matmul_precision() != "highest":
             return rows, 0.0
@@ -101,8 +101,8 @@ class QMagFace(Score):
     """cos θ + min(0, β·cos θ − α)·min(‖x₁‖, ‖x₂‖), where the length of a feature is the quality of its image.
 
     A low cosine between two good images is stronger evidence of two identities than a low cosine between a good and a bad
-    image. Therefore low cosines are reduced, in proportion to the lower of the two qualities. The defaults were published for
-    MagFace features, whose lengths lie in 10 … 110. For another network, fit α and β to its features.
+    image. Therefore cosines below α/β are reduced, in proportion to the lower of the two qualities. The defaults were
+    published for MagFace features, whose lengths lie in 10 … 110. For another network, fit α and β to its features.
 
     Args:
         alpha: α > 0.
@@ -131,15 +131,15 @@ class QMagFace(Score):
 
 
 class ASNorm(Score):
-    """½·((s − μ₁)/σ₁ + (s − μ₂)/σ₂): adaptive symmetric normalization of a score by a cohort of strangers.
+    """½·((s − μ₁)/σ₁ + (s − μ₂)/σ₂): adaptive symmetric normalization of a score by an impostor cohort.
 
-    μ and σ of a feature are the mean and the standard deviation (n − 1) of its ``top`` highest scores in the cohort. A feature
-    that resembles many strangers needs a higher score s for the same result. The people of the cohort must be neither training
-    nor evaluation identities.
+    μ and σ of a feature are the mean and the standard deviation (with n − 1) of its ``top`` highest scores in the cohort. A
+    feature that resembles many impostors needs a higher score s for the same result. The people of the cohort must be neither
+    training nor evaluation identities.
 
     Args:
-        cohort: Features ``(c, d)`` of strangers, at least two.
-        top: Number of the highest scores to use; all scores of a smaller cohort.
+        cohort: Features ``(c, d)`` of impostors, at least two.
+        top: Number of the highest scores to use; a smaller cohort uses all scores.
         score: Score to normalize, the cosine by default.
 
     >>> score = ASNorm(torch.eye(3), top=2)

@@ -1,7 +1,7 @@
-r"""A transformer on the sphere (nGPT; Loshchilov et al., 2024): every hidden state and every weight vector has length 1.
+r"""A transformer on the sphere (nGPT; Loshchilov et al., 2024): hidden states and weight vectors have length 1.
 
-A layer moves the state towards its output by a learned step size: h ← norm(h + α(norm(layer(h)) − h)). There is no
-LayerNorm and no weight decay. :meth:`NGPT.renormalize_` normalizes the weights after each step of the optimizer.
+A layer moves the state towards its output by a learned step size: h ← norm(h + α(norm(layer(h)) − h)). The network needs
+neither LayerNorm nor weight decay. :meth:`NGPT.renormalize_` normalizes the weights after each step of the optimizer.
 """
 
 import math
@@ -18,14 +18,14 @@ from .ngpt_layers import NGPTMLP, NGPTAttention, StepSize, renormalize_weights, 
 
 
 class NGPTBlock(nn.Module):
-    r"""One layer: attention, then a perceptron, each followed by a step on the sphere with its own α.
+    r"""One layer: attention, then an MLP, each followed by a step on the sphere with its own α.
 
     Args:
         dim: Dimension of the hidden states.
         heads: Number of attention heads, a divisor of ``dim``.
-        hidden: Neurons of the gated perceptron.
+        hidden: Hidden neurons of the gated MLP.
         layers: Factories of the Linear layers and of the activation.
-        step: Initial value of α, about one over the number of layers.
+        step: Initial value of α, about 1 / (number of layers).
 
     >>> block = NGPTBlock(8, 2, 16)
     >>> h = torch.nn.functional.normalize(torch.randn(3, 5, 8), dim=-1)
@@ -67,7 +67,7 @@ class NGPTBlock(nn.Module):
 
 
 class NGPT(Network):
-    r"""A vision transformer of nGPT blocks: patches are tokens on the sphere, the feature is their mean direction.
+    r"""A vision transformer of nGPT blocks: patches are tokens on the sphere, and the feature is their mean direction.
 
     A token starts as norm(norm(W·patch) + position). The feature is the direction of the mean token times √dim, so its
     entries are of order one, as a plain classifier expects. With ``feature_dim`` a fully connected layer follows. Call
@@ -76,9 +76,9 @@ class NGPT(Network):
     Args:
         num_classes: None makes it a feature extractor.
         depth: Number of blocks.
-        dim: Dimension of the hidden states, before ``width``.
+        dim: Dimension of the hidden states, before it is multiplied by ``width``.
         heads: Number of attention heads, a divisor of ``dim``.
-        hidden: Neurons of the gated perceptron per dimension; 8/3 makes it as large as a plain one with 4.
+        hidden: Hidden neurons of the gated MLP, as a multiple of ``dim``. 8/3 gives as many parameters as 4 without a gate.
         patch: Side of a patch, a divisor of ``input_size``.
         step: Initial value of α; None stands for the larger of 1/``depth`` and 0.05.
         in_channels, input_size, feature_dim, last_activation: See :class:`~hypersphere.models.Options`.

@@ -1,4 +1,4 @@
-"""The face network of dlib: a residual network without padding at its strides, and the reader of dlib's file format."""
+"""The face network of dlib, a residual network without padding in its strided layers, and the reader of its file."""
 
 import math
 import pathlib
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 # Filters, number of blocks, and whether the first block halves height and width.
 STAGES = ((32, 3, False), (64, 4, True), (128, 3, True), (256, 3, True), (256, 1, True))
-MEAN = (122.782, 117.001, 104.298)  # pixel mean of each channel, which dlib's network subtracts
+MEAN = (122.782, 117.001, 104.298)  # mean pixel of the channels R, G and B, which dlib's network subtracts
 TENSOR_VERSION = 2  # version of dlib's format of tensors
 MAX_TENSOR_VALUES = 1 << 24  # a larger tensor means that the file is damaged
 # Names of layers with a tensor, each preceded by a byte with its length.
@@ -100,10 +100,10 @@ class ChannelAffine(nn.Module):
 
 
 def read_dlib_resnet(path: pathlib.Path) -> DlibResNet:
-    """Return the network of a file that dlib wrote.
+    """Read the network from a file that dlib wrote.
 
-    The file contains the layers in the order of computation. Each has a name, a tensor and settings. The settings are those of
-    :class:`DlibResNet`, so only names and tensors are read. Nothing in the file is executed.
+    The file contains the layers in the order of computation, each with a name, a tensor and settings. The settings are those
+    of :class:`DlibResNet`, so only names and tensors are read. Nothing in the file is executed.
 
     Args:
         path: The file, ``dlib_face_recognition_resnet_model_v1.dat``.
@@ -158,7 +158,7 @@ def _read_next_tensor(content: bytes, position: int, path: pathlib.Path) -> tupl
 def _read_integer(content: bytes, position: int, path: pathlib.Path) -> tuple[int, int]:
     """Return an integer and the position after it.
 
-    The first byte contains the number of bytes and the sign. The bytes follow, the lowest first.
+    The first byte contains the sign and the number of bytes that follow. They are in little-endian order.
     """
     size = content[position] & 0x0F if position < len(content) else 0
     if not 1 <= size <= 8 or position + 1 + size > len(content):

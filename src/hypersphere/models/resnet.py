@@ -17,7 +17,7 @@ from .network import ConvNet, Options, StageOptions, choose_widths, get_preset
 Shortcut: TypeAlias = Literal["conv", "plain", "pad"] | LayerFactory
 Table: TypeAlias = Literal["B.2", "C.1", "D.2", "F.2"]
 
-# table of Liu (2020) → filters of the three stages for CIFAR
+# Filters of the three stages for CIFAR, by table of Liu (2020).
 WIDTHS: dict[Table, tuple[int, ...]] = {
     "B.2": (64, 96, 128),  # SphereNets
     "C.1": (96, 192, 384),  # decoupled networks; also the wider ResNet-32 of B.2
@@ -44,8 +44,8 @@ def cifar_resnet(
         table: The table of Liu (2020) that gives the filters. ``"D.2"`` equals E.2, the table for CoMHE.
         widths: Number of filters of the three stages instead of those of the table.
         shortcut: The shortcut where the shape changes. ``"plain"`` is a 1×1 convolution that no operator replaces, as in
-            the code of the authors. ``"conv"`` is a 1×1 convolution with the network's factory and operator; a factory
-            makes the 1×1 convolution itself. ``"pad"`` subsamples and appends zero channels, without parameters. None
+            the code of the authors. ``"conv"`` is a 1×1 convolution with the network's factory and operator. A layer
+            factory builds the 1×1 convolution instead. ``"pad"`` subsamples and appends zero channels, without parameters. None
             stands for ``"pad"`` with F.2, the original network, and for ``"plain"`` with the other tables.
         **options: See :class:`~hypersphere.models.Options`.
 
@@ -70,7 +70,7 @@ def resnet20(
     shortcut: Shortcut | None = None,
     **options: Unpack[StageOptions],
 ) -> ConvNet:
-    """Build ResNet-20 of table F.2 with 0.27 M parameters; other widths by ``table=``. Options of :func:`cifar_resnet`.
+    """Build ResNet-20 of table F.2 with 0.27 M parameters. Options are those of :func:`cifar_resnet`; ``table`` gives other widths.
 
     >>> resnet20(10).features(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 64])
@@ -85,7 +85,7 @@ def resnet32(
     shortcut: Shortcut | None = None,
     **options: Unpack[StageOptions],
 ) -> ConvNet:
-    """Build ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE.
+    """Build ResNet-32 of table F.2. ``table`` is ``"B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE.
 
     >>> resnet32(10, width=0.1)(torch.zeros(1, 3, 32, 32)).shape
     torch.Size([1, 10])
@@ -155,8 +155,8 @@ def modified_resnet18(
 ) -> ConvNet:
     """Build the modified ResNet-18 of table C.1: the stem of ResNet, then SphereFace's stages of 128 to 1024 filters.
 
-    The stages have 1, 2, 3 and 0 residual units, 17 convolutions in total. Batch normalization (``norm="none"`` is the last
-    column of table 4.6), PReLU and initialization as in SphereFace (C.1.1).
+    The stages have 1, 2, 3 and 0 residual units, 17 convolutions in total. The network uses batch normalization, and
+    PReLU and initialization as in SphereFace (C.1.1). ``norm="none"`` gives the last column of table 4.6.
 
     >>> modified_resnet18(10, width=0.05)(torch.zeros(2, 3, 64, 64)).shape
     torch.Size([2, 10])
@@ -191,7 +191,7 @@ class ResidualStage(Row):
     stride: int
     shortcut: Shortcut
     name = "stage"
-    expansion: ClassVar[int] = 1  # channels of the output of a unit per filter
+    expansion: ClassVar[int] = 1  # output channels of a unit, as a multiple of its filters
 
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
         """Build the units. Their convolutions have no biases, even if no normalization follows."""
@@ -239,7 +239,7 @@ class BottleneckStage(ResidualStage):
 
 
 class PadShortcut(nn.Module):
-    """A shortcut without parameters: takes every ``stride``-th position and appends zero channels.
+    """A shortcut without parameters that takes every ``stride``-th position and appends zero channels.
 
     Args:
         channels: Number of zero channels.

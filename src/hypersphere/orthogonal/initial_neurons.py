@@ -1,4 +1,4 @@
-"""Initial neurons of orthogonal training, and the same initialization for a plain network."""
+"""Initialization of the neurons for orthogonal training, and the same for a plain network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Refinement:
     """Minimization of the hyperspherical energy of the neurons before training (Liu, 2020, 7.3.7 and table 7.6).
 
     Args:
-        s: Power of the Riesz kernel; 0 is the logarithm.
+        s: Power of the Riesz kernel; 0 means the logarithmic kernel.
         half_space: Whether to minimize the energy of the lines ±v instead of the directions v.
         steps: Maximum number of L-BFGS steps.
-        distance: ``"euclidean"`` or ``"angular"``.
+        distance: Distance in the kernel, ``"euclidean"`` or ``"angular"``.
 
     >>> Refinement(s=1, half_space=True)(torch.randn(8, 3)).shape
     torch.Size([8, 3])
@@ -36,7 +36,7 @@ class Refinement:
             raise ValueError(f"a refinement needs s ≥ 0 and steps ≥ 1, got s={self.s!r}, steps={self.steps!r}")
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Change the ``(neurons, dim)`` rows in place without changing their lengths, and return them."""
+        """Minimize the energy of the ``(neurons, dim)`` rows in place, keep their lengths, and return them."""
         from ..energy import refine_  # imported here, because nothing else in this package needs energy
 
         return refine_(rows, self.s, self.half_space, distance=self.distance, steps=self.steps)
@@ -54,7 +54,7 @@ def prepare_neurons(
     skip: Selectors = (),
     classifier: ClassifierLike = None,
 ) -> nn.Module:
-    """Initialize the hidden neurons of a plain network as :func:`overparameterize` does, without any R.
+    """Initialize the hidden neurons of a plain network as :func:`overparameterize` does, without orthogonal matrices R.
 
     Use it for the baselines of Liu (2020): shifted neurons (table 7.2), normalized neurons (table 7.7), and with
     ``freeze`` a network in which only the classifier is trained (F.5).

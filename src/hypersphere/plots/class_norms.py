@@ -45,7 +45,7 @@ def plot_class_norms(
 def plot_class_biases(bias: Float[Tensor, " classes"], *, title: str = "", ax: Any = None) -> tuple[Any, Any]:
     """Draw the bias of each class of a classifier, and return ``(fig, ax)`` (fig. A.3 of Liu, 2020).
 
-    Biases near 0 have no effect and can be removed. The decision then depends only on angles and lengths.
+    Biases near 0 have little effect and can be removed. The decision then depends only on angles and norms.
 
     Args:
         bias: Biases of the classifier.

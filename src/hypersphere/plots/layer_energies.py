@@ -25,7 +25,8 @@ def plot_layer_energies(
 ) -> tuple[Any, Any]:
     """Draw the energy of each layer divided by that of random neurons, and return ``(fig, ax)``.
 
-    Gray bars show the spread of random neurons. ``other`` are the layers of a second checkpoint.
+    Gray bars show three standard deviations around the mean of random neurons. ``other`` are the layers of a second
+    checkpoint, which are matched by name.
 
     >>> from hypersphere.energy.checkpoint_report import energy_report
     >>> fig, ax = plot_layer_energies(energy_report({"w": torch.randn(8, 4)}))
@@ -37,18 +38,20 @@ def plot_layer_energies(
     unit = {layer.name: abs(layer.random_mean) or 1.0 for layer in layers}
     spread = [3 * layer.random_std / unit[layer.name] if layer.random_std < 1e6 else 0.0 for layer in layers]
     middle = [layer.random_mean / unit[layer.name] for layer in layers]
-    ax.errorbar(middle, range(len(layers)), xerr=spread, fmt="|", color="0.6", capsize=3, label="random, ±3 deviations")
-    for i, (network, marker, label) in enumerate(((layers, "o", "this network"), (other, "d", "the other"))):
+    ax.errorbar(
+        middle, range(len(layers)), xerr=spread, fmt="|", color="0.6", capsize=3, label="random, ±3 standard deviations"
+    )
+    for i, (network, marker, label) in enumerate(((layers, "o", "this network"), (other, "d", "other network"))):
         common = [layer for layer in network if layer.name in position]
         if common:
             values = [layer.energy / unit[layer.name] for layer in common]
             ax.plot(values, [position[layer.name] for layer in common], marker, color=color(i), label=label)
     if max((layer.energy / unit[layer.name] for layer in layers), default=1) > 10:
-        ax.set_xscale("log")  # duplicates raise the energy by orders of magnitude
+        ax.set_xscale("log")  # duplicate neurons increase the energy by orders of magnitude
     ax.set_yticks(range(len(layers)), [layer.name for layer in layers])
     ax.invert_yaxis()
     ax.margins(y=0.5 / max(len(layers), 2))
-    tidy(ax, xlabel="hyperspherical energy over that of random neurons")
+    tidy(ax, xlabel="hyperspherical energy, relative to random neurons")
     # Above the axes, because long names of layers leave no space beside them.
     ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)
     return figure, ax

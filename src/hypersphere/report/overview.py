@@ -14,7 +14,7 @@ from .wording import format_duration, format_setting, format_value, name_measure
 
 MAIN_METRICS = ("eer", "tar", "rank1", "one_shot", "published_runs", "accuracy", "balanced_accuracy", "auc")
 MAX_MAIN_FIGURES = 4
-MAX_FINDING = 200  # characters of one example of a finding
+MAX_EXAMPLE_CHARACTERS = 200  # of one example of a finding
 
 
 def make_result_section(run: RunRecord) -> Section:
@@ -25,11 +25,11 @@ def make_result_section(run: RunRecord) -> Section:
     Args:
         run: The content of a run folder.
     """
-    shown = {key: number for key, number in run.metrics.items() if key != "steps" and not key.startswith("energy/")}
+    metrics = {key: number for key, number in run.metrics.items() if key != "steps" and not key.startswith("energy/")}
     items = select_main_figures(run.figures)
     if not items:
-        named = [key for key in MAIN_METRICS if key in shown][:MAX_MAIN_FIGURES]
-        items = [(name_measure(key).capitalize(), format_value(key, shown[key]), "") for key in named]
+        main_keys = [key for key in MAIN_METRICS if key in metrics][:MAX_MAIN_FIGURES]
+        items = [(name_measure(key).capitalize(), format_value(key, metrics[key]), "") for key in main_keys]
     if "steps" in run.metrics:
         items.append(("Steps", format_setting(run.metrics["steps"]), ""))
     if run.seconds:
@@ -46,8 +46,8 @@ def make_result_section(run: RunRecord) -> Section:
         blocks.append(
             Grid("What was trained", ["", ""], [[key, format_setting(item)] for key, item in run.task.items()])
         )
-    if shown:
-        rows = [[name_measure(key), format_value(key, number)] for key, number in shown.items()]
+    if metrics:
+        rows = [[name_measure(key), format_value(key, number)] for key, number in metrics.items()]
         caption = "Measures at the end of training" if run.figures else "All measures at the end"
         blocks.append(Grid(caption, ["measure", "value"], rows, numeric=True, folded=True))
     return Section("result", "Result", blocks)
@@ -78,7 +78,7 @@ def make_figure_blocks(caption: str, figures: Sequence[Figure]) -> list[Block]:
 
 
 def make_baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained network") -> list[Block]:
-    """Return a sentence about simple methods and a table of them; an empty list if none were measured.
+    """Return a sentence about the baselines and a table of them; an empty list if none were measured.
 
     >>> from hypersphere.evaluation import Measurement
     >>> close = Baseline("PCA", Measurement(0.1, 0.05, 0.15), Measurement(0.01, -0.02, 0.04))
@@ -94,9 +94,9 @@ def make_baseline_blocks(baselines: Sequence[Baseline], network: str = "the trai
         least, most = (100 * end for end in baseline.difference.interval)
         eer, gap = f"{100 * baseline.eer:.3g} [{low:.3g}, {high:.3g}]", f"{100 * baseline.difference:+.3g}"
         rows.append([baseline.name, eer, f"{gap} [{least:+.3g}, {most:+.3g}]", "yes" if baseline.is_beaten else "no"])
-    header = ["method", "EER in %", "network minus method, in points", "clearly beaten"]
-    title_ = "Simple methods and pretrained networks on the same identities, with 95 % intervals"
-    return [Note(f"{summary[0].upper()}{summary[1:]}."), Grid(title_, header, rows, numeric=True)]
+    header = ["method", "EER in %", "network minus method, in percentage points", "clearly beaten"]
+    caption = "Simple methods and pretrained networks on the same identities, with 95 % intervals"
+    return [Note(f"{summary[0].upper()}{summary[1:]}."), Grid(caption, header, rows, numeric=True)]
 
 
 def make_choices_section(runs: Sequence[RunRecord]) -> Section | None:
@@ -125,7 +125,7 @@ def make_data_section(runs: Sequence[RunRecord]) -> Section | None:
         if run.check:
             blocks.append(Grid(f"Check of the data{suffix}", ["finding", ""], list(_list_findings(run.check))))
         if run.evidence is not None and len(run.evidence.labels):
-            blocks.append(Grid(f"Samples on this page{suffix}", ["", ""], list(_samples(run.evidence))))
+            blocks.append(Grid(f"Samples on this page{suffix}", ["", ""], list(_list_sample_facts(run.evidence))))
     return Section("data", "Data", blocks) if blocks else None
 
 
@@ -177,9 +177,12 @@ def _list_findings(check: Mapping[str, Any]) -> Iterator[list[str]]:
             yield [key.replace("_", " "), format_setting(item)]
 
 
-def _shorten(found: str) -> str:
-    """Return the text, cut off after ``MAX_FINDING`` characters."""
-    return found if len(found) <= MAX_FINDING else f"{found[:MAX_FINDING].rpartition(',')[0] or found[:MAX_FINDING]}, …"
+def _shorten(text: str) -> str:
+    """Return the text, cut off after ``MAX_EXAMPLE_CHARACTERS`` characters."""
+    if len(text) <= MAX_EXAMPLE_CHARACTERS:
+        return text
+    start = text[:MAX_EXAMPLE_CHARACTERS]
+    return f"{start.rpartition(',')[0] or start}, …"
 
 
 def _is_short(item: Any) -> bool:
@@ -187,7 +190,7 @@ def _is_short(item: Any) -> bool:
     return len(values) <= 6 and all(isinstance(entry, int | float) for entry in values)
 
 
-def _samples(evidence: Evidence) -> Iterator[list[str]]:
+def _list_sample_facts(evidence: Evidence) -> Iterator[list[str]]:
     counts = torch.bincount(evidence.labels)
     counts = counts[counts > 0]
     yield ["samples", f"{len(evidence.labels):,} of {evidence.total:,} measured samples"]
@@ -202,6 +205,6 @@ def _samples(evidence: Evidence) -> Iterator[list[str]]:
         ]
         _, owner = evidence.images.flatten(1).unique(dim=0, return_inverse=True)
         alike = torch.bincount(owner)[owner] > 1
-        crossed = sum(len(evidence.labels[owner == group].unique()) > 1 for group in owner[alike].unique().tolist())
-        count = f"{int(alike.sum()):,} samples have an equal picture"
-        yield ["equal pictures", f"{count}; {crossed} such groups have different labels" if alike.any() else "none"]
+        mixed = sum(len(evidence.labels[owner == group].unique()) > 1 for group in owner[alike].unique().tolist())
+        count = f"{int(alike.sum()):,} samples share their picture with another sample"
+        yield ["equal pictures", f"{count}; pictures with several labels: {mixed}" if alike.any() else "none"]

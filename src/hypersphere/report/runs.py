@@ -33,10 +33,10 @@ class RunRecord:
         environment: Versions of Python and of packages.
         seconds: Wall-clock time of the run.
         choices: Automatically chosen settings, each with ``key``, ``value`` and ``reason``.
-        check: The result of the check of the data.
+        check: The result of the data check.
         command: The command line that repeats the run.
         evidence: Features and pictures of measured samples.
-        baselines: Simple methods, measured on the same identities.
+        baselines: Simple methods and pretrained networks, measured on the same identities.
         figures: The figures of ``report.json`` with their intervals, as the terminal prints them.
 
     >>> import tempfile
@@ -69,9 +69,9 @@ class RunRecord:
 
     @functools.cached_property
     def task(self) -> dict[str, Any]:
-        """The description of the task, if the run was made of Python objects."""
-        found = self.document.get("task")
-        return found if isinstance(found, dict) else {}
+        """The description of the task, if the run was started from Python objects."""
+        task = self.document.get("task")
+        return task if isinstance(task, dict) else {}
 
     def series(self, name: str) -> tuple[list[int], list[float]]:
         """Return the steps at which a measure was logged, and its values."""
@@ -127,7 +127,7 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
 
 
 def choose_names(folders: Sequence[pathlib.Path]) -> list[str]:
-    """Return the shortest endings of paths that differ from each other.
+    """Return a name per folder: the shortest endings of the paths that are all different.
 
     >>> choose_names([pathlib.Path("a/x"), pathlib.Path("b/x")])
     ['a/x', 'b/x']
@@ -142,8 +142,8 @@ def choose_names(folders: Sequence[pathlib.Path]) -> list[str]:
 
 def _read_run(folder: pathlib.Path, name: str) -> RunRecord:
     evidence, command = folder / EVIDENCE, folder / COMMAND
-    made = _read_json(folder / CHOICES, {"choices": []})
-    choices = made.get("choices") if isinstance(made, dict) else None
+    content = _read_json(folder / CHOICES, {"choices": []})
+    choices = content.get("choices") if isinstance(content, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         raise ValueError(f"{folder / CHOICES} must contain a list of {{key, value, reason}}")
     return RunRecord(
@@ -164,19 +164,19 @@ def _read_run(folder: pathlib.Path, name: str) -> RunRecord:
 
 
 def _read_baselines(path: pathlib.Path) -> tuple[Baseline, ...]:
-    """Return the simple methods of a run's report, if it has one."""
-    found = _read_json(path, {})
+    """Return the baselines of a run's report, if it has one."""
+    report = _read_json(path, {})
     try:
-        return tuple(Baseline.from_dict(values) for values in found.get("baselines", ()))
+        return tuple(Baseline.from_dict(values) for values in report.get("baselines", ()))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} must list its baselines as {{name, eer, interval, difference, …}}") from error
 
 
 def _read_figures(path: pathlib.Path) -> tuple[Figure, ...]:
     """Return the figures of a run's report with their intervals, if it has one."""
-    found = _read_json(path, {})
+    report = _read_json(path, {})
     try:
-        return tuple(Figure.from_entry(name, entry) for name, entry in found.get("figures", {}).items())
+        return tuple(Figure.from_entry(name, entry) for name, entry in report.get("figures", {}).items())
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} must list its figures as {{value, unit, interval, interval over, count}}") from error
 

@@ -34,7 +34,7 @@ def test_nested_folders_and_depth(tmp_path):
     write(tmp_path, {"x/notes.txt": b"", "x/.hidden.png": b"", "top.png": b""})
     assert open_source(tmp_path).classes == ("x", "y")
     assert open_source(tmp_path, depth=2).classes == ("x/1", "x/2", "y/1", "y/2")
-    with pytest.raises(DataError, match=r"0\.PGM lies above the 4 levels of folders"):
+    with pytest.raises(DataError, match=r"0\.PGM must lie below 4 levels of folders"):
         open_source(tmp_path, depth=4)
     with pytest.raises(ValueError, match="depth must be an integer ≥ 1"):
         open_source(tmp_path, depth=0)

@@ -23,8 +23,8 @@ class FolderSource(PathSource):
     Args:
         root: The folder.
         depth: Number of folder levels that name an identity: 1 for ``<person>/…``, 2 for ``<alphabet>/<character>/…``.
-        loose: "keep" also uses files directly in ``root``, with the name of ``root`` as their label. "skip" does so only if
-            no sub-folder holds a file.
+        loose: What to do with files directly in ``root``, whose label is the name of ``root``. "keep" uses them. "skip" uses
+            them only if no sub-folder holds a file.
 
     Raises:
         MissingDataError: There is no such folder.
@@ -59,7 +59,8 @@ class FolderSource(PathSource):
         shallow = next((parts for parts in nested if len(parts) <= depth + first), None)
         if shallow is not None:
             file = self.root / "/".join(shallow)
-            raise DataError(f"{file} lies above the {depth} levels of folders that name an identity")
+            levels = "1 level" if depth == 1 else f"{depth} levels"
+            raise DataError(f"{file} must lie below {levels} of folders that name its identity")
         used = names if loose == "keep" or not nested else nested
         own_name = self.root.absolute().name
         records = []
@@ -81,9 +82,9 @@ class FolderSource(PathSource):
         return read_bytes(check_inside(Path(self.records[index].name), self.root))
 
     def find_unused(self) -> dict[str, tuple[str, ...]]:
-        """Return files of other formats by ending, files beside the folders of identities, and empty folders.
+        """Return unused files and empty folders, grouped by the reason why they are not used.
 
-        Hidden files are not listed.
+        The reasons are other file formats, by ending, and files beside the folders of identities. Hidden files are not listed.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Dense losses: all logits at once, with plain autograd. This is the definition that the other methods must agree with."""
+"""Dense losses: all logits at once, with plain autograd. This is the reference for the other loss methods."""
 
 import torch
 from jaxtyping import Float
@@ -25,7 +25,7 @@ from .scores import (
 
 
 def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
-    """Return the loss of each sample; a :class:`~hypersphere.objectives.engine.LossMethod`."""
+    """Return the loss of each sample. ``chunk`` is not used; it is part of the interface of loss methods."""
     scores, labels = problem.scores, problem.labels
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), problem.scale, labels, problem.ignored)
@@ -47,8 +47,8 @@ def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
 def _compute_soft(problem: LossProblem, x: BatchFeatures, weight: Tensor, bias: Tensor | None) -> Float[Tensor, "n"]:
     """Return Σ_c p_ic·L(x_i, c): the loss with each class as the target, weighted by its probability.
 
-    Every class is the target in turn: the margin's target hook receives all n×C cosines, with one label per column, and
-    the comparison summarizes all classes except that one.
+    Every class is the target in turn. The margin is applied to all n×C cosines, each as the target of its column's class,
+    and the comparison summarizes all classes except this target.
     """
     scores, soft = problem.scores, problem.batch.soft
     assert soft is not None

@@ -1,4 +1,4 @@
-"""The Kozachenko–Leonenko regularizer, which spreads features by their nearest neighbors."""
+"""The Kozachenko–Leonenko regularizer, which moves features away from their nearest neighbors."""
 
 import torch
 from jaxtyping import Float, Int
@@ -14,8 +14,8 @@ class KoLeo(PairLoss):
     r"""−mean_i log(min_{j≠i} ‖x̂_i − x̂_j‖ + ε).
 
     It moves each feature away from its nearest neighbor and ignores labels (Sablayrolles et al., 2019; Oquab et al., 2023). The
-    neighbor is found by the cosine. Its distance is computed from the difference of the two features, which is accurate even if
-    the cosine rounds to 1. Both features get a gradient.
+    neighbor is found by the cosine. Its distance is the norm of the difference of the two directions, which is accurate even
+    if the cosine rounds to 1. Both features receive a gradient.
 
     Args:
         eps: ε, which keeps the loss of duplicates finite; their gradient is 0. It is 1e-8 in Oquab et al.

@@ -37,8 +37,8 @@ class RowOptimizer(Optimizer):
     all k: the row is multiplied by Π (1 − lr·decay) over these steps. A dense gradient updates all rows. A row that is updated in
     every step gets the updates of torch's optimizer of the same name.
 
-    For each parameter, ``state`` contains the momenta and ``times``, the number of updates of each row. Each group
-    contains ``shrunk``, the sum of log(1 − lr·decay) over all steps; ``shrinkage`` is its value at each row's last update.
+    Each group contains ``shrunk``, the sum of log(1 − lr·decay) over all steps. For each parameter, ``state`` contains the
+    momenta and two numbers per row: ``times`` counts its updates, and ``shrinkage`` is ``shrunk`` at its last update.
 
     >>> class RowSigns(RowOptimizer):
     ...     def update(self, weight, gradient, momenta, group, times):
@@ -55,7 +55,7 @@ class RowOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Perform one step. If ``closure`` is given, it computes the loss again and returns it."""
+        """Perform one step and return the loss of ``closure``, or None without a closure."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -85,7 +85,7 @@ class RowOptimizer(Optimizer):
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
-        """Update the rows ``weight`` and their ``momenta`` in place. ``times`` is the number of updates of each row, a column."""
+        """Update the rows ``weight`` and their ``momenta`` in place. ``times`` is a column with the update count of each row."""
         raise TypeError(f"{type(self).__name__} must define update(…)")
 
     def _update_parameter(self, parameter: Tensor, group: dict[str, Any], shrunk_before: float) -> None:

@@ -8,7 +8,7 @@ from .magnitude import Magnitude, Weighting, check_positive
 
 
 class Linear(Magnitude):
-    r"""h = α‖x‖ (eq. 4.7): only the weights are normalized. With ``weighted="linear"`` and α = 1 it is :class:`InnerProduct`.
+    r"""h = α‖x‖ (eq. 4.7): weights are normalized, inputs are not. With ``weighted="linear"`` and α = 1 it is :class:`InnerProduct`.
 
     >>> Linear(alpha=0.5).radial(torch.tensor([0.0, 1.0, 50.0]))
     tensor([ 0.0000,  0.5000, 25.0000])
@@ -35,7 +35,7 @@ class Linear(Magnitude):
 
 
 class InnerProduct(Linear):
-    r"""h = ‖w‖‖x‖ (eq. 4.2): with the cosine the outputs equal those of the torch.nn layer to the last bit.
+    r"""h = ‖w‖‖x‖ (eq. 4.2). With the cosine, the outputs equal those of the torch.nn layer bit for bit.
 
     >>> InnerProduct()(torch.tensor(2.0), torch.tensor([0.0, 1.0, 50.0]))
     tensor([  0.,   2., 100.])

@@ -1,4 +1,4 @@
-"""LogConv's magnitude."""
+"""The magnitude of LogConv."""
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,6 @@ class Log(Magnitude):
 
 
 def log_slope(x_norm: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return log(1 + ‖x‖)/‖x‖."""
+    """Return log(1 + ‖x‖)/‖x‖, which is 1 at 0."""
     x_norm = x_norm.clamp_min(MIN_NORM)
     return torch.log1p(x_norm) / x_norm

@@ -33,9 +33,9 @@ CHOICES = "choices.json"
 CHECK = "check.json"
 FEATURES_FORMAT = "hypersphere-held-out/1"
 MAX_WORST_PAIRS = 12  # of each kind, in the pictures of the report
-MAX_CONFUSED_PAIRS = 8  # of identities
-PICTURES_PER_IDENTITY = 3  # of confused identities
-MAX_TRAINING_PICTURES = 4000  # that PCA and LDA of baselines are fitted to
+MAX_CONFUSED_PAIRS = 8  # pairs of identities, in the picture of confused identities
+PICTURES_PER_IDENTITY = 3  # in the picture of confused identities
+MAX_TRAINING_PICTURES = 4000  # to which the baselines PCA and LDA are fitted
 
 
 class Run:
@@ -43,7 +43,7 @@ class Run:
 
     Args:
         folder: The folder of the run.
-        trust: Import code outside the library that the embedder file names. Use it only for your own runs.
+        trust: Allow the embedder file to import code from outside the library. Use it only for your own runs.
 
     Raises:
         ValueError: If the folder contains no finished fit.
@@ -71,7 +71,7 @@ class Run:
 
     @functools.cached_property
     def report(self) -> OpenSetReport:
-        """The report on identities that were not trained on, computed from their stored features."""
+        """The report on the measured identities, computed from their stored features."""
         return read_report(self.folder / HELD_OUT)
 
     @functools.cached_property
@@ -110,7 +110,7 @@ def write_report(
         folder: The folder, which holds the embedder.
         plan: The plan of the fit.
         facts: Facts about the training data for the report.
-        features_before: Features of measured samples by the network before training, to compare with; None measures no
+        features_before: Features of measured samples by the network before training, for comparison. None skips all
             baselines.
     """
     settings, samples = plan.settings, plan.splits.measured
@@ -156,7 +156,7 @@ def write_features(
         features: One row per sample.
         labels: The identity of each sample.
         records: Name, identity and category of each sample.
-        rows: The plural of what a row is, for the report.
+        rows: What the samples are called in the report, such as ``images`` or ``recordings``.
         trained: Whether the network was trained on these identities.
     """
     content = {
@@ -237,7 +237,7 @@ def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Recor
         caption = f"{names[0]} taken for {names[1]}\n{'once' if times == 1 else f'{times} times'}"
         strips.append((list(draw_samples(samples, torch.cat(rows))), caption))
     if strips:
-        title = f"Identities most often taken for each other ({PICTURES_PER_IDENTITY} pictures of each)"
+        title = f"Identities most often confused with each other ({PICTURES_PER_IDENTITY} pictures of each)"
         figures["confused.png"] = plots.plot_contact_sheet(strips, title=title, columns=2)[0]
     for name, figure in figures.items():
         write_atomically(folder / name, functools.partial(figure.savefig, dpi=130, format="png"))
@@ -252,9 +252,10 @@ def draw_samples(samples: Samples, index: Int[Tensor, "b"]) -> UInt8[Tensor, "b 
 def _write_evidence(
     folder: pathlib.Path, features: Float[Tensor, "n d"], samples: Samples, records: Sequence[Record]
 ) -> None:
-    """Write measured samples for the report page; they replace those of the selection identities that the trainer wrote.
+    """Write measured samples for the report page.
 
-    Recordings have the names of their files, so that the page can play them.
+    They replace the samples that the trainer wrote, which belong to the identities used for model selection. Recordings
+    include the names of their files, so that the page can play them.
     """
     chosen = choose_samples(samples.labels)
     pictures = thumbnails(draw_samples(samples, chosen))
@@ -268,23 +269,23 @@ def _write_evidence(
 def _measure_baselines(
     features: Float[Tensor, "n d"], plan: Plan, features_before: Float[Tensor, "k e"]
 ) -> tuple[Baseline, ...]:
-    """Measure simple methods, the network before training and pretrained networks on measured samples."""
+    """Measure the baselines on measured samples: simple methods, the network before training, pretrained networks."""
     settings, train, measured = plan.settings, plan.splits.train_inputs, plan.splits.measured
     rows = first_identities(plan.splits.measured.labels, MAX_PICTURES)
     train_rows = first_identities(train.labels, MAX_TRAINING_PICTURES)
     pictures, labels = train.batch(train_rows)
-    if isinstance(train, WindowSamples):  # simple methods are fitted to all windows of recordings
+    if isinstance(train, WindowSamples):  # baselines are fitted to all windows of recordings
         pictures, labels = train.list_all_windows(train_rows)
     origin = settings.start or settings.weights or "the network"
-    methods = {f"{origin} before training": features_before}
+    other_features = {f"{origin} before training": features_before}
     if isinstance(plan.preprocessing, AudioPreprocessing) and isinstance(measured, WindowSamples):
-        methods |= spectrogram_features(measured.list_windows(rows), (pictures, labels), plan.preprocessing)
+        other_features |= spectrogram_features(measured.list_windows(rows), (pictures, labels), plan.preprocessing)
     return measure_baselines(
         features[rows],
         plan.source.part(plan.division.measured[rows]),
         measured.batch(rows)[0],
         train=(pictures, labels),
-        others=methods,
+        others=other_features,
         without=None if plan.start is None else plan.start.fingerprint,
         seed=settings.seed,
     )

@@ -1,4 +1,4 @@
-"""Classification: features, a head with its margin, other losses and regularizers; and the embedder file of a task."""
+"""Classification by a network and a head, with further losses and regularizers, and the embedder file of a task."""
 
 import functools
 import inspect
@@ -44,16 +44,16 @@ class Classification(Task):
         head: a head of ``hypersphere.objectives``, or a call or partial that builds it from the sizes of features and classes.
         train: samples ``(input, label)`` to train on: a map-style dataset, or an iterable dataset with an attribute
             ``classes`` or ``num_classes``.
-        measured: samples to measure; the training samples if left out.
+        measured: samples to measure the network on; the training samples if left out.
         losses: further objectives of features and labels, each with its weight.
         regularizers: losses of the weights, with the methods ``terms(labels)`` and ``step()``.
-        batch_size: samples per batch, of all processes together.
+        batch_size: samples per batch, summed over all processes.
         augment: random changes of training batches.
         preprocessing: conversion of stored samples to inputs, such as :class:`~hypersphere.data.PicturePreprocessing`; None if
             the samples are inputs.
         seed: seed of batches and augmentation.
         sampler: another order of the training samples, such as blocks of P classes with K samples each.
-        workers: threads that read batches ahead of the step.
+        workers: threads that prefetch batches.
         project_every: steps between weight projections of operators (4.4.1 of Liu, 2020); 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight (4.4.2).
 
@@ -127,7 +127,7 @@ class Classification(Task):
         return attach_head(body, head)
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum of the head's loss, the other losses and the regularizers, and its parts."""
+        """Return the sum of the head's loss, the other losses and the regularizers, and each of these terms by name."""
         inputs, labels = batch
         return sum_losses(self.objectives(self.inputs(inputs), labels), self.regularizers, labels)
 
@@ -145,11 +145,14 @@ class Classification(Task):
         return cast(Tensor, self.model.features(inputs))
 
     def inputs(self, batch: Tensor) -> Tensor:
-        """Return a batch in the layout of the network: for point clouds, coordinates before points."""
+        """Return a batch in the layout of the network: point clouds (batch, points, 3) become (batch, 3, points)."""
         return batch.transpose(1, 2) if batch.ndim == 3 and batch.shape[-1] == 3 else batch
 
     def advance(self, step: int) -> None:
-        """Advance λ, margins and projection bases, project weights every ``project_every`` steps, normalize a network on the sphere."""
+        """Advance the schedules of the head, the losses and the regularizers, such as λ, margins and projection bases.
+
+        Then project the weights every ``project_every`` steps, and normalize the weights of a network on the sphere.
+        """
         for module in (self.model.classifier, *self.losses, *self.regularizers):
             advance_schedules = getattr(module, "step", None)
             if callable(advance_schedules):
@@ -173,12 +176,12 @@ class Classification(Task):
         return raw if self.preprocessing is None else self.preprocessing.normalize(raw)
 
     def evaluate(self) -> dict[str, float]:
-        """Return accuracy and error in percent, the mean accuracy per class, and the geometry of the features."""
+        """Return the values of :meth:`accuracies` and measures of the geometry of the features."""
         features, labels = self.embed(self.measured_samples), self.measured_samples.labels
         return {**self.accuracies(features, labels), **measure_features(features, labels)}
 
     def accuracies(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
-        """Return accuracies of the head's predictions in percent, and the largest error of a class."""
+        """Return accuracy, error, mean accuracy per class and largest error of a class, in percent, for the head's predictions."""
         head = self.model.classifier
         correct = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)]) == labels
         counts = torch.bincount(labels)
@@ -214,12 +217,12 @@ class Classification(Task):
         return Evidence(features, labels, list(samples.classes), len(samples), thumbnails(raw))
 
     def write_embedder(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """Write the embedder, the network up to its features. Return the reason if that is impossible."""
+        """Write the network up to its features as an embedder file. Return the reason if that is impossible, otherwise None."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors")
 
     def summary(self) -> dict[str, Any]:
-        """Return the sizes of the training and measured sets."""
+        """Return the sizes of the datasets and of the features, and the names of the network and the head."""
         stream = is_stream(self.train_samples)
         measured = "the training samples" if self.measures_training else len(self.measured_samples)
         return {
@@ -274,8 +277,10 @@ class EmbeddingTask(Protocol):
     """A task whose network computes features of samples, so that it can be saved as an embedder.
 
     >>> from hypersphere.training.tasks.classification import EmbeddingTask
-    >>> [name for name in ("embed_batch",) if not hasattr(EmbeddingTask, name)]
-    []
+    >>> data = hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, ("a", "b", "c"))
+    >>> task = Classification(torch.nn.Linear(4, 8), hs.objectives.ArcFace(8, 3), data, batch_size=10)
+    >>> isinstance(task, EmbeddingTask)
+    True
     """
 
     model: Any
@@ -291,12 +296,12 @@ class TaskOptions(TypedDict, total=False):
 
     - ``losses``: further objectives of features and labels, each with its weight.
     - ``regularizers``: losses of the weights.
-    - ``batch_size``: samples per batch, of all processes together.
+    - ``batch_size``: samples per batch, summed over all processes.
     - ``augment``: random changes of training batches.
     - ``preprocessing``: conversion of stored samples to inputs.
     - ``seed``: seed of batches and augmentation.
     - ``sampler``: another order of the training samples.
-    - ``workers``: threads that read batches ahead of the step.
+    - ``workers``: threads that prefetch batches.
     - ``project_every``: steps between weight projections of operators; 0 for none.
     - ``weighted_gradients``: multiply the gradients of operators by the norm of the weight.
     """
@@ -325,10 +330,10 @@ def save_embedder(
         weights: The final weights of its network.
         sample: A batch of stored samples.
         path: The file to write.
-        **card: Entries of the embedder's card.
+        **card: Entries of the embedder's model card.
 
     Returns:
-        The reason why a file cannot describe the network or its preprocessing, or None if the file was written.
+        None if the file was written, otherwise the reason why a file cannot describe the network or its preprocessing.
     """
     preprocessing = get_file_preprocessing(task, sample)
     if isinstance(preprocessing, str):
@@ -337,7 +342,7 @@ def save_embedder(
     if isinstance(call, str):
         return call
     prefix = "body." if isinstance(task.model, Headed) else ""
-    own = {
+    own_weights = {
         name.removeprefix(prefix): tensor
         for name, tensor in weights.items()
         if name.startswith(prefix) and not name.startswith("classifier.")
@@ -345,7 +350,7 @@ def save_embedder(
     # An embedder of recordings averages the directions of windows, so only directions are compared.
     function = (lambda raw: normalize(task.embed_batch(raw))) if preprocessing.averages_windows else task.embed_batch
     try:
-        Embedder.from_call(call, own, preprocessing).save(path, compare=(function, sample), card=card)
+        Embedder.from_call(call, own_weights, preprocessing).save(path, compare=(function, sample), card=card)
     except ValueError as error:
         return str(error)
     return None
@@ -377,7 +382,5 @@ def get_network_call(task: EmbeddingTask) -> Call | str:
         return f"{kind.__qualname__} cannot be imported by name; define it in a module"
     needed = [name for name, p in parameters(kind).items() if p.required]
     if needed or inspect.isabstract(kind):
-        return (
-            f"how {kind.__qualname__} was built is not known; pass the task call({kind.__qualname__}, …) as its model"
-        )
+        return f"the arguments that built {kind.__qualname__} are not known; give the task model=call({kind.__qualname__}, …)"
     return Call(kind)
