@@ -134,8 +134,8 @@ class ASNorm(Score):
     """½·((s − μ₁)/σ₁ + (s − μ₂)/σ₂): adaptive symmetric normalization of a score by an impostor cohort.
 
     μ and σ of a feature are the mean and the standard deviation (with n − 1) of its ``top`` highest scores in the cohort. A
-    feature that resembles many impostors needs a higher score s for the same result. The people of the cohort must be neither
-    training nor evaluation identities.
+    feature that resembles many impostors needs a higher score s for the same result. The cohort must not contain
+    evaluation identities. Avoid training identities too: the network separates them better than new people.
 
     Args:
         cohort: Features ``(c, d)`` of impostors, at least two.

@@ -35,7 +35,7 @@ class RowOptimizer(Optimizer):
 
     A row without a gradient keeps its weight and its momenta. When a row is updated after k steps, weight decay is applied for
     all k: the row is multiplied by Π (1 − lr·decay) over these steps. A dense gradient updates all rows. A row that is updated in
-    every step gets the updates of torch's optimizer of the same name.
+    every step gets the updates of torch's AdamW (:class:`RowAdam`) or SGD (:class:`RowSGD`).
 
     Each group contains ``shrunk``, the sum of log(1 − lr·decay) over all steps. For each parameter, ``state`` contains the
     momenta and two numbers per row: ``times`` counts its updates, and ``shrinkage`` is ``shrunk`` at its last update.
