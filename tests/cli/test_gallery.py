@@ -160,9 +160,9 @@ def test_damage_is_found(files, capsys):
     content[32 + 40] ^= 1
     path.write_bytes(content)
     assert main(["gallery", "check", str(files / "people.db")]) == 1
-    assert capsys.readouterr().out == "people.db.features-0: template 1 does not fit its checksum\n"
+    assert capsys.readouterr().out == "people.db.features-0: template 1 does not match its checksum\n"
     error = run(files, capsys, "identify", files / "people", "--threshold", "0.5", code=1)
-    assert "do not fit their checksums" in error
+    assert "do not match their checksums" in error
 
 
 def test_a_named_identity_and_what_is_stored(files, capsys):

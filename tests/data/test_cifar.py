@@ -120,6 +120,20 @@ def test_a_pickle_cannot_run_anything(tmp_path, monkeypatch, call, message):
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x02Nr\xff\xff\xff\x7f.", "memo index 2147483647 after 2 operations"),
+        (b"\x80\x05\x96\x00\x00\x00\x00\x04\x00\x00\x00.", "but only 1 remain"),
+    ],
+)
+def test_a_pickle_cannot_allocate_more_than_its_size(tmp_path, content, message):
+    TestPython().make(tmp_path)
+    (tmp_path / "cifar10" / "test_batch").write_bytes(content)
+    with pytest.raises(CorruptDataError, match=message):
+        CIFAR10(tmp_path, train=False)
+
+
+@pytest.mark.parametrize(
     ("form", "file", "content", "message"),
     [
         ("binary", "test_batch.bin", bytes(3074), "3074 bytes, expected a multiple of 3073"),

@@ -235,7 +235,7 @@ def test_a_changed_file_is_refused(tmp_path):
     header, tensors = read_file(tmp_path / "e", FORMAT)
     changed = {**tensors, next(iter(tensors)): next(iter(tensors.values())) + 1}
     write(tmp_path / "changed", header["content"], changed, sha256=header["sha256"])
-    with pytest.raises(ValueError, match="is damaged: its checksum does not fit its content"):
+    with pytest.raises(ValueError, match="is damaged: its checksum does not match its content"):
         Embedder.load(tmp_path / "changed")
     infinite = {**tensors, next(iter(tensors)): next(iter(tensors.values())) * torch.inf}
     write(tmp_path / "infinite", header["content"], infinite)

@@ -106,7 +106,7 @@ def test_refuses(embedder, folder, tmp_path):
     with pytest.raises(ValueError, match=f"must be a file of format {FORMAT}, got format none"):
         load_features(tmp_path / "x")
     safetensors.torch.save_file({"features": torch.ones(1, 1)}, tmp_path / "x", {FORMAT: '{"content": {}}'})
-    with pytest.raises(ValueError, match="is damaged: its checksum does not fit its content"):
+    with pytest.raises(ValueError, match="is damaged: its checksum does not match its content"):
         load_features(tmp_path / "x")
 
 

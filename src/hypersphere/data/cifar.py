@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import pickletools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,9 @@ def _read_sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
 def _read_python_batch(folder: Folder, path: Path, key: bytes, classes: int) -> Batch:
     """Read a pickled dictionary with ``b"data"``, (n, 3072) bytes, and a list of labels."""
     try:
-        batch = _Unpickler(io.BytesIO(read_bytes(path, _MAX_BATCH_BYTES)), encoding="bytes").load()
+        content = read_bytes(path, _MAX_BATCH_BYTES)
+        _check_allocations(content)
+        batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[key]
     except Exception as error:  # a damaged pickle can raise any exception; its reason becomes part of the message
         expected = f"a python batch with data and {key.decode()}"
@@ -138,6 +141,17 @@ def _check_labels(folder: Folder, path: Path, labels: Any, count: int, classes: 
     if wrong is not None:
         raise folder.make_corrupt_error(path, f"label {wrong!r}", f"integers 0 … {classes - 1}")
     return np.array(labels, dtype=np.int64)
+
+
+def _check_allocations(content: bytes) -> None:
+    """Refuse a pickle that would allocate much more memory than its size.
+
+    An unpickler allocates a memo up to the largest index that the file names, and buffers of the lengths that it names.
+    ``genops`` reads the operations without executing them, and refuses lengths beyond the end of the file.
+    """
+    for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > count:
+            raise pickle.UnpicklingError(f"memo index {argument} after {count} operations")
 
 
 class _Unpickler(pickle.Unpickler):

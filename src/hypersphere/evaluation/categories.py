@@ -70,7 +70,7 @@ def category_rates(
     """Measure each category at common ``thresholds``, which map false accept rates to scores. Categories are sorted by name.
 
     ``ranked`` is the ranking of all images; images that are not queries have rank 0. Pairs of images from two categories
-    are not counted. Intervals are over identities. ``resamples`` and ``seed`` apply to the intervals of FAR and FRR.
+    are not counted. Intervals are over identities, from ``resamples`` resamples that ``seed`` draws.
     """
     result = []
     score = CosineScore() if score is None else score
@@ -97,7 +97,7 @@ def category_rates(
                 )
         mated = ranked.mated[is_member]
         ranks = ranked.rank[is_member][mated]
-        rank_1 = clustered_mean(ranks == 1, ids[mated]) if len(ranks) else None
+        rank_1 = clustered_mean(ranks == 1, ids[mated], resamples=resamples, seed=seed) if len(ranks) else None
         result.append(CategoryRates(name, len(ids), same, different, far, frr, rank_1, len(ranks)))
     return tuple(result)
 

@@ -80,7 +80,7 @@ def first_identities(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "k"]:
     most half of ``count`` samples are used.
 
     >>> first_identities(torch.arange(6).repeat_interleave(4), 8)
-    tensor([ 4,  5,  6,  7, 20, 21, 22, 23])
+    tensor([ 8,  9, 10, 11, 12, 13, 14, 15])
     """
     if len(labels) <= count:
         return torch.arange(len(labels))

@@ -190,7 +190,7 @@ class Embedder(nn.Module):
             raise ValueError(f"{path} does not contain the constructor call of its network")
         seal, fingerprint = _seal(content, tensors)
         if header.get("sha256") != seal:
-            raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+            raise ValueError(f"{path} is damaged: its checksum does not match its content")
         if not is_finite(tensors):
             raise ValueError(f"the weights in {path} must be finite, got NaN or infinity")
         call = _decode_call(content["network"], trust)

@@ -316,7 +316,7 @@ def load_features(path: str | os.PathLike[str]) -> Features:
     header, tensors = read_file(path, FORMAT)
     content = header.get("content")
     if not isinstance(content, dict) or header.get("sha256") != checksum(content, tensors):
-        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+        raise ValueError(f"{path} is damaged: its checksum does not match its content")
     return Features(tensors["features"], list(content["files"]), str(content["fingerprint"]))
 
 

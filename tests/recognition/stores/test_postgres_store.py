@@ -123,14 +123,14 @@ class TestPostgres(GalleryContract):
         gallery.enrol(["ada", "bob"], torch.rand(2, 3), ["a.png", ""])
         with gallery._store._transaction():
             gallery._store._db.execute(f"UPDATE {gallery._store._templates} SET feature = '[1,2,3]' WHERE source <> ''")
-        assert gallery.check() == ["template 1 of ada, a.png, does not fit its checksum"]
+        assert gallery.check() == ["template 1 of ada, a.png, does not match its checksum"]
         for use in (
             lambda: gallery.identify(torch.ones(3), 2, threshold=0.5),
             lambda: gallery.identify(torch.ones(20, 3), 2, threshold=0.5),
             lambda: gallery.verify("ada", torch.ones(3), threshold=0.5),
             lambda: gallery.backup(tmp_path / "copy.db"),
         ):
-            with pytest.raises(DamagedGalleryError, match="does not fit its checksum"):
+            with pytest.raises(DamagedGalleryError, match="does not match its checksum"):
                 use()
 
     def test_swapped_names_and_owners_are_found(self, gallery):
@@ -158,7 +158,7 @@ class TestPostgres(GalleryContract):
         gallery.enrol("ada", torch.ones(2))
         with gallery._store._transaction():
             gallery._store._db.execute(f"UPDATE {gallery._store._meta} SET value = '3' WHERE key = 'dim'")
-        assert gallery.check() == ["the gallery is damaged: its setting 'dim' does not fit its checksum"]
+        assert gallery.check() == ["the gallery is damaged: its setting 'dim' does not match its checksum"]
         with pytest.raises(DamagedGalleryError, match="'dim'"):
             gallery.identify(torch.ones(2), threshold=0.5)
 

@@ -18,12 +18,12 @@ def gallery(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("UPDATE identities SET name = 'eve' WHERE id = 2", "the name 'eve' does not fit its checksum"),
+        ("UPDATE identities SET name = 'eve' WHERE id = 2", "the name 'eve' does not match its checksum"),
         ("DELETE FROM identities WHERE id = 2", "9 identities were enrolled, 8 are stored"),
         ("DELETE FROM templates WHERE number = 7", "36 templates were enrolled, 35 are listed"),
-        ("UPDATE templates SET source = 'x' WHERE number = 7", "template 7 of x does not fit its checksum"),
+        ("UPDATE templates SET source = 'x' WHERE number = 7", "template 7 of x does not match its checksum"),
         ("INSERT INTO removed VALUES (7, 0)", "template 7 of 6.png has no identity or no feature"),
-        ("UPDATE meta SET value = '9' WHERE key = 'next'", "its setting 'next' does not fit its checksum"),
+        ("UPDATE meta SET value = '9' WHERE key = 'next'", "its setting 'next' does not match its checksum"),
     ],
 )
 def test_damage_to_the_database_is_named(gallery, damage, message):
@@ -39,7 +39,7 @@ def test_damage_to_features_is_named_and_counted(gallery, tmp_path):
         content[32 + row * 40 + 20] ^= 1
     path.write_bytes(content)
     problems = gallery.check()
-    assert problems[0] == "people.db.features-0: template 1 does not fit its checksum"
+    assert problems[0] == "people.db.features-0: template 1 does not match its checksum"
     assert len(problems) == MAX_LISTED_PROBLEMS + 1
     assert problems[-1] == "and 6 more like the last"  # 30 damaged, 4 of them removed ones
 

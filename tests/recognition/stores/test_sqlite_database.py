@@ -43,7 +43,7 @@ def test_settings_are_compared_with_their_checksums(db):
     assert read_meta(db)["threshold"] == "0.5"
     assert read_meta(db)["none"] is None
     db.execute("UPDATE meta SET value = '0.1' WHERE key = 'threshold'")
-    with pytest.raises(DamagedGalleryError, match="'threshold' does not fit its checksum"):
+    with pytest.raises(DamagedGalleryError, match="'threshold' does not match its checksum"):
         read_meta(db)
     db.execute("DELETE FROM meta WHERE key IN ('threshold', 'rows')")
     with pytest.raises(DamagedGalleryError, match="'rows'"):

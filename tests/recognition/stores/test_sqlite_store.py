@@ -226,7 +226,7 @@ def test_damaged_features_are_never_searched(closed, damage):
         path.unlink()
     else:
         path.write_bytes(content if damage == "bit" else content[:-1])
-    message = {"bit": "do not fit their checksums", "short": "shorter than the database says", "gone": "is missing"}
+    message = {"bit": "do not match their checksums", "short": "shorter than the database says", "gone": "is missing"}
     with Gallery(closed) as gallery:
         with pytest.raises(DamagedGalleryError, match=message[damage]):
             gallery.identify(torch.rand(20), threshold=0.5)

@@ -32,7 +32,7 @@ ROW = "i.id, name, i.checksum, t.id, t.source, t.checksum, t.feature"
 
 
 class StoredRow(NamedTuple):
-    """A stored template with its identity, and whether each fits its checksum."""
+    """A stored template with its identity, and whether each matches its checksum."""
 
     name: str
     number: int
@@ -162,7 +162,7 @@ class PostgresStore:
             feature = np.frombuffer(content, "<f4").astype(np.float32)
             if checksum != template_checksum(owner, source, feature):
                 raise DamagedGalleryError(
-                    f"the gallery is damaged: a counter-example of {name!r} does not fit its checksum"
+                    f"the gallery is damaged: a counter-example of {name!r} does not match its checksum"
                 )
             found.append(CounterExample(name, source, torch.from_numpy(feature)))
         return found
@@ -178,7 +178,7 @@ class PostgresStore:
             rows = self._db.execute(query, (after, limit)).fetchall()
         for owner, name, checksum, _ in rows:
             if checksum != row_checksum(owner, name):
-                raise DamagedGalleryError(f"the gallery is damaged: the name {name!r} does not fit its checksum")
+                raise DamagedGalleryError(f"the gallery is damaged: the name {name!r} does not match its checksum")
         return {str(name): int(count) for _, name, _, count in rows}
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
@@ -197,7 +197,7 @@ class PostgresStore:
             rows = list(self._iterate_rows())
         bad = next((row for row in rows if not (row.is_intact and row.name_is_intact)), None)
         if bad is not None:
-            raise DamagedGalleryError(f"the gallery is damaged: template {bad.number} does not fit its checksum")
+            raise DamagedGalleryError(f"the gallery is damaged: template {bad.number} does not match its checksum")
         features = torch.from_numpy(np.stack([row.feature for row in rows])) if rows else torch.zeros(0, 0)
         return Templates(
             [row.name for row in rows], [row.number for row in rows], [row.source for row in rows], features
@@ -251,10 +251,10 @@ class PostgresStore:
                 problems.append(str(error))
             for row in self._iterate_rows():
                 if not row.name_is_intact:
-                    problems.append(f"the name {row.name!r} does not fit its checksum")
+                    problems.append(f"the name {row.name!r} does not match its checksum")
                 if not row.is_intact:
                     problems.append(
-                        f"template {row.number} of {row.name}, {row.source or 'no file'}, does not fit its checksum"
+                        f"template {row.number} of {row.name}, {row.source or 'no file'}, does not match its checksum"
                     )
         try:
             self.counterexamples()
@@ -279,7 +279,7 @@ class PostgresStore:
                 for row in self._iterate_rows():
                     if not (row.is_intact and row.name_is_intact):
                         raise DamagedGalleryError(
-                            f"the gallery is damaged: template {row.number} does not fit its checksum"
+                            f"the gallery is damaged: template {row.number} does not match its checksum"
                         )
                     batch.append(row)
                     if len(batch) == BATCH:
@@ -319,7 +319,7 @@ class PostgresStore:
         rows = [_read_row(row) for row in self._db.execute(query, values, binary=True)]
         bad = next((row for row in rows if not (row.is_intact and row.name_is_intact)), None)
         if bad is not None:
-            raise DamagedGalleryError(f"the gallery {self.location} is damaged: a template does not fit its checksum")
+            raise DamagedGalleryError(f"the gallery {self.location} is damaged: a template does not match its checksum")
         return [(row.name, row.number, row.feature) for row in rows]
 
     def _set_search_method(self, method: str, k: int) -> None:
@@ -390,7 +390,7 @@ class PostgresStore:
         rows = self._db.execute(f"SELECT key, value, checksum FROM {self._meta}").fetchall()
         for key, value, checksum in rows:
             if checksum != row_checksum(key, value):
-                raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
+                raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not match its checksum")
         return {str(key): value for key, value, _ in rows}
 
     def _fetch_one(self, query: str, *values: object) -> Any:

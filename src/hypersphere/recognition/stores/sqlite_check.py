@@ -27,7 +27,7 @@ def _check_names(db: sqlite3.Connection, meta: Settings) -> Iterator[str]:
     rows = db.execute("SELECT id, name, templates, checksum FROM identities").fetchall()
     for owner, name, count, checksum in rows:
         if checksum != row_checksum(owner, name, count):
-            yield f"the name {name!r} does not fit its checksum"
+            yield f"the name {name!r} does not match its checksum"
         elif name != normalize_name(name):
             yield f"the name {name!r} is not in its normal form"
     if len(rows) != int(meta["people"] or 0):
@@ -43,13 +43,13 @@ def _check_templates(db: sqlite3.Connection, meta: Settings, path: TemplateFile)
         yield f"{path.name}: templates are not in the order of their numbers"
     for slot in template_file.find_damaged(records).tolist():
         if int(numbers[slot]) not in removed:
-            yield f"{path.name}: template {numbers[slot]} does not fit its checksum"
+            yield f"{path.name}: template {numbers[slot]} does not match its checksum"
     count = 0
     owner_by_number = dict(zip(numbers.tolist(), owners.tolist(), strict=True))
     for owner, source, number, checksum in db.execute("SELECT identity, source, number, checksum FROM templates"):
         count += 1
         if checksum != row_checksum(owner, source, number):
-            yield f"template {number} of {source or 'no file'} does not fit its checksum"
+            yield f"template {number} of {source or 'no file'} does not match its checksum"
         elif owner not in people or owner_by_number.get(number) != owner or number in removed:
             yield f"template {number} of {source or 'no file'} has no identity or no feature"
     if count != len(records) - len(removed):
@@ -64,7 +64,7 @@ def _check_counterexamples(db: sqlite3.Connection, meta: Settings) -> Iterator[s
     ):
         count += 1
         if checksum != row_checksum(owner, source, content.hex()):
-            yield f"the counter-example {source or 'without a file'} does not fit its checksum"
+            yield f"the counter-example {source or 'without a file'} does not match its checksum"
         elif owner not in people:
             yield f"the counter-example {source or 'without a file'} has no identity"
     if count != int(meta["counterexamples"] or 0):

@@ -96,7 +96,7 @@ def read_meta(db: sqlite3.Connection) -> dict[str, str | None]:
     rows = db.execute("SELECT key, value, checksum FROM meta").fetchall()
     for key, value, checksum in rows:
         if checksum != row_checksum(key, value):
-            raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
+            raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not match its checksum")
     missing = {*INITIAL_SETTINGS, "gallery"} - {row[0] for row in rows}
     if missing:
         raise DamagedGalleryError(f"the gallery is damaged: its settings {sorted(missing)} are missing")

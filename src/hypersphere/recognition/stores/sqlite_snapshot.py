@@ -43,7 +43,7 @@ def take_snapshot(db: sqlite3.Connection, meta: Settings, path: TemplateFile, pr
     """Return the templates of this revision. Only records that ``previous`` does not contain are read.
 
     Raises:
-        DamagedGalleryError: If a new record does not fit its checksum.
+        DamagedGalleryError: If a new record does not match its checksum.
     """
     revision, generation, rows = (int(meta[key] or 0) for key in ("revision", "generation", "rows"))
     if previous is not None and previous.revision == revision:
@@ -55,7 +55,7 @@ def take_snapshot(db: sqlite3.Connection, meta: Settings, path: TemplateFile, pr
     valid = _find_valid(db, records, removed, known)
     damaged = template_file.find_damaged(records[first:]) + first
     if len(damaged) and (valid is None or valid[torch.from_numpy(damaged)].any()):
-        raise DamagedGalleryError(f"{path} is damaged: {len(damaged)} templates do not fit their checksums")
+        raise DamagedGalleryError(f"{path} is damaged: {len(damaged)} templates do not match their checksums")
     features = _map_features(path, records, known, valid)
     new = torch.cat([torch.linalg.vector_norm(part, dim=1) for part in features[first:].split(template_file.CHUNK)])
     lengths = torch.cat([known.lengths, new]) if known is not None else new

@@ -185,7 +185,9 @@ class SQLiteStore:
             (removed,) = self._db.execute("SELECT COUNT(*) FROM removed").fetchone()
         wrong = next((row[1] for row in rows if row[3] != row_checksum(*row[:3]) or row[4] != row[2]), None)
         if wrong is not None:
-            raise DamagedGalleryError(f"the gallery is damaged: {wrong!r} or its templates do not fit their checksums")
+            raise DamagedGalleryError(
+                f"the gallery is damaged: {wrong!r} or its templates do not match their checksums"
+            )
         if not after and limit is None:
             totals = (len(rows), sum(row[2] for row in rows))
             if totals != (int(meta["people"] or 0), int(meta["rows"] or 0) - removed):
@@ -212,7 +214,9 @@ class SQLiteStore:
             slots = np.searchsorted(snapshot.records["number"], np.array([row[0] for row in rows], dtype=np.int64))
             intact = all(row[4] == row_checksum(row[3], row[1], row[0]) for row in rows)
             if len(rows) != len(snapshot.records) - snapshot.removed or not intact:
-                raise DamagedGalleryError("the gallery is damaged: templates are missing or do not fit their checksums")
+                raise DamagedGalleryError(
+                    "the gallery is damaged: templates are missing or do not match their checksums"
+                )
             names = read_names(self._db, {row[3] for row in rows})
             features = snapshot.features[torch.from_numpy(slots)].clone()
             return Templates(
@@ -359,7 +363,7 @@ def read_counterexamples(db: sqlite3.Connection, cipher: Cipher | None) -> list[
     for owner, name, source, content, checksum in db.execute(query):
         if checksum != row_checksum(owner, source, content.hex()):
             raise DamagedGalleryError(
-                f"the gallery is damaged: a counter-example of {name!r} does not fit its checksum"
+                f"the gallery is damaged: a counter-example of {name!r} does not match its checksum"
             )
         plain = content if cipher is None else cipher.decrypt(content, _example_context(owner))
         examples.append(CounterExample(name, source, torch.from_numpy(np.frombuffer(plain, "<f4").astype(np.float32))))
@@ -376,7 +380,7 @@ def read_names(db: sqlite3.Connection, owners: Collection[int]) -> dict[int, str
     for owner in owners:
         row = db.execute("SELECT name, templates, checksum FROM identities WHERE id = ?", (owner,)).fetchone()
         if row is None or row[2] != row_checksum(owner, *row[:2]):
-            raise DamagedGalleryError("the gallery is damaged: a name is missing or does not fit its checksum")
+            raise DamagedGalleryError("the gallery is damaged: a name is missing or does not match its checksum")
         names[owner] = str(row[0])
     return names
 

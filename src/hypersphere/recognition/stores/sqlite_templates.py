@@ -46,7 +46,7 @@ def read_templates(
     """Return the templates of an identity, None if the name is unknown.
 
     Raises:
-        DamagedGalleryError: If a row does not fit its checksum, or a template is missing.
+        DamagedGalleryError: If a row does not match its checksum, or a template is missing.
     """
     row = db.execute("SELECT id, templates, checksum FROM identities WHERE name = ?", (name,)).fetchone()
     if row is None:
@@ -69,7 +69,7 @@ def read_features(
     own = np.ascontiguousarray(records[present])
     intact = all(checksum == row_checksum(owner, source, number) for number, source, checksum in rows)
     if len(own) < len(rows) or not intact or (own["identity"] != owner).any() or len(template_file.find_damaged(own)):
-        raise DamagedGalleryError(f"{path} is damaged: a template does not fit its checksum")
+        raise DamagedGalleryError(f"{path} is damaged: a template does not match its checksum")
     return torch.from_numpy(template_file.read_features(own, int(meta.get("dim") or 0), path.cipher).copy())
 
 

@@ -64,7 +64,7 @@ class Cipher(Protocol):
 
 
 class DamagedGalleryError(OSError):
-    """Stored data that does not fit its checksum, or of which a part is missing.
+    """Stored data that does not match its checksum, or of which a part is missing.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

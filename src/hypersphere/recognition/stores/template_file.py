@@ -105,7 +105,7 @@ def read_features(
 
 
 def find_damaged(records: np.ndarray) -> Int[np.ndarray, "bad"]:
-    """Return the positions of the records that do not fit their checksum."""
+    """Return the positions of the records that do not match their checksum."""
     damaged: list[int] = []
     for start in range(0, len(records), CHUNK):
         part = np.ascontiguousarray(records[start : start + CHUNK])

@@ -175,7 +175,7 @@ def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
     """Return the report on the features that :func:`write_features` wrote."""
     content, tensors = read_file(path, FEATURES_FORMAT)
     if content.pop("sha256", None) != checksum(content, tensors):
-        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+        raise ValueError(f"{path} is damaged: its checksum does not match its content")
     categories = content["categories"]
     if any(category is None for category in categories):
         categories = None
