@@ -150,7 +150,7 @@ def _check_allocations(content: bytes) -> None:
     ``genops`` reads the operations without executing them, and refuses lengths beyond the end of the file.
     """
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
-        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > count:
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > count:
             raise pickle.UnpicklingError(f"memo index {argument} after {count} operations")
 
 
