@@ -223,7 +223,7 @@ CATALOG: dict[str, ModelEntry] = {
             ),
             architecture="onnx",
             quality="LFW: accuracy 99.35 %, EER 0.80 %",  # benchmarks/reports/faces_lfw.md
-            cpu_ms=24.4,  # detection in 640×640 pixels, alignment and embedding; benchmarks/reports/faces_time.md
+            cpu_ms=26.0,  # detection in 640×640 pixels, alignment and embedding; benchmarks/reports/faces_time.md
             preprocessing={"call": "FacePreprocessing", "template": [list(point) for point in SFACE_TEMPLATE]},
             note=FACE_DATA_NOTE,
         ),
@@ -244,7 +244,7 @@ CATALOG: dict[str, ModelEntry] = {
             ),
             architecture="onnx",
             quality="LFW: a face found in each of 7,701 photographs",  # benchmarks/reports/faces_lfw.md
-            cpu_ms=12.8,  # 640×640 pixels; benchmarks/reports/faces_time.md
+            cpu_ms=13.6,  # 640×640 pixels; benchmarks/reports/faces_time.md
         ),
         ModelEntry(
             name="efficientnet-lite0",
@@ -329,7 +329,7 @@ CATALOG: dict[str, ModelEntry] = {
             ),
             architecture="dlib_resnet",
             quality="LFW: accuracy 98.93 %, EER 1.07 %",  # benchmarks/reports/faces_lfw.md
-            cpu_ms=23.1,  # detection in 640×640 pixels, alignment and embedding; docs/log/data.md
+            cpu_ms=23.9,  # detection in 640×640 pixels, alignment and embedding; docs/log/data.md
             preprocessing={
                 "call": "FacePreprocessing",
                 "template": [list(point) for point in DLIB_TEMPLATE],
