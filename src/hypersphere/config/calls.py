@@ -141,7 +141,7 @@ class Key:
     >>> from hypersphere.config import call, keys
     >>> key = next(keys(call(hs.training.StepRate, gamma=0.5)))
     >>> key.path, key.value, key.accepted, key.help
-    ('milestones', (), 'a list', 'steps, counted from the start of the run.')
+    ('milestones', (), 'a list', 'Steps, counted from the start of the run.')
     """
 
     path: str

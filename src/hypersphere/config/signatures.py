@@ -45,7 +45,7 @@ class Parameter:
     >>> from hypersphere.config import parameters
     >>> gamma = parameters(hs.training.StepRate)["gamma"]
     >>> gamma.default, gamma.required, gamma.help
-    (0.1, False, 'a positive number.')
+    (0.1, False, 'A positive number.')
     """
 
     name: str
