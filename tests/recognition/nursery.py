@@ -12,7 +12,7 @@ import sys
 
 
 def enrol_forever(address, log, start):
-    """Enrol three templates of ever new people; remove every other one again. "+ i" and "- i" are acknowledgements."""
+    """Enroll three templates of ever new people; remove every other one again. "+ i" and "- i" are acknowledgements."""
     import torch
 
     from hypersphere.recognition import Gallery
@@ -27,7 +27,7 @@ def enrol_forever(address, log, start):
 
 
 def write(address, log, name):
-    """Enrol ten people of one's own and ten templates of a shared one."""
+    """Enroll ten people that only this process enrolls, and ten templates of a shared person."""
     import torch
 
     from hypersphere.recognition import Gallery

@@ -130,7 +130,7 @@ def test_boxes_with_names_on_the_page(browser, people, sface, tmp_path):  # noqa
         unknown = next(box for box in boxes if box.text == "Unknown")
         unknown.click()
         assert unknown.get_attribute("aria-pressed") == "true"
-        assert by_id(browser, "subject").text.startswith("Enrol face ")
+        assert by_id(browser, "subject").text.startswith("Enroll face ")
         by_id(browser, "name").send_keys("eckhart")
         by_id(browser, "add").click()
         until(lambda: "eckhart" in by_id(browser, "who").text)

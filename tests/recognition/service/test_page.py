@@ -61,7 +61,7 @@ def until(condition):
 
 
 def test_who_is_this_in_a_browser(browser, tmp_path):
-    """Enrol, recognize, a stranger, the camera, a hostile name, remove: what a visitor does."""
+    """Enroll, recognize, a stranger, the camera, a hostile name, remove: what a visitor does."""
     for name, content in (
         ("ada", picture(0, size=64)),
         ("again", picture(0, 7, "JPEG", 64)),
