@@ -9,7 +9,7 @@ from hypersphere import angular
 
 
 class AngularContract:
-    """What every g must be; a new one inherits this and gives its float64 formula on θ."""
+    """The contract of all functions g. A new one inherits it and gives its float64 formula on θ."""
 
     g: angular.Angular
 
@@ -34,10 +34,10 @@ class AngularContract:
             value = self.g(exact)
             slope = torch.autograd.grad(value.sum(), exact)[0]
             assert torch.allclose(pair[0].double(), value, rtol=4e-7, atol=1e-37 if value[2000] == 0 else 4e-7)
-            inner = cos.abs() < 0.99  # nearer to the poles a slope is bounded by the dtype's own ε
+            inner = cos.abs() < 0.99  # closer to the poles, the dtype's ε limits the slope's accuracy
             sine = (1 - exact.detach()[inner].square()).sqrt()
             found, slope = pair[1].double()[inner] * sine, slope[inner] * sine
-            # In the angle, and against the steepest: the sigmoid's slope is made of 1 − (g/T)², which has the digits of 1.
+            # Slopes by θ, relative to the steepest: the sigmoid's has the factor 1 − (g/T)², which rounds like 1.
             assert torch.allclose(found, slope, rtol=2e-6, atol=1e-6 * slope.max().item())
             alone = self.g.slope(cos).double()
             assert torch.allclose(alone[inner] * sine, slope, rtol=2e-6, atol=1e-6 * slope.max().item())
@@ -114,7 +114,7 @@ class TestPower(AngularContract):
         return 2 * ((np.cos(theta) + 1) / 2) ** 3 - 1
 
     def test_falls_from_one_to_minus_one_through_zero(self):
-        """It is below 0 at the equator, where the cosine is 0."""
+        """Unlike the cosine, g is negative at the equator."""
         values = self.g(torch.cos(torch.linspace(0, math.pi, 5001, dtype=torch.float64)))
         assert (values.diff() <= 0).all()
         assert torch.allclose(self.g(torch.tensor([1.0, 0.0, -1.0])), torch.tensor([1.0, -0.75, -1.0]))

@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` agrees with the source: packages, imports, named files and the example change."""
+"""``docs/architecture.md`` agrees with the source: packages, imports, file names and the example change."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ def fence(text, language):
 
 
 def packages():
-    """Folders of modules and modules, directly below the library."""
+    """Return the packages and modules directly below the library."""
     folders = {p.parent.name for p in SOURCE.glob("*/__init__.py")}
     return folders | {p.stem for p in SOURCE.glob("*.py") if p.stem not in ("__init__", "__main__")}
 
@@ -46,7 +46,7 @@ def test_named_files_exist():
 
 @pytest.fixture
 def changed(tmp_path):
-    """A copy of the files that the example changes, with the change applied by git."""
+    """Copy the files that the example changes, and apply the change with git."""
     if shutil.which("git") is None:
         pytest.skip("git applies the change")
     for folder in ("src", "tests"):

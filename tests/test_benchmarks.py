@@ -1,4 +1,4 @@
-"""The benchmarks use names of the package that exist; the tests do not run the benchmarks."""
+"""Every name that the benchmarks use exists in the package. The tests do not run the benchmarks."""
 
 import ast
 import importlib

@@ -32,15 +32,15 @@ def test_a_plain_weight_is_its_own():
 
 
 def seen(group, head, rows, slopes):
-    """What each function gives on a process, and the gradient that it brings, gathered."""
+    """Return the gathered results of each function and their gradients."""
     head = copy.deepcopy(head).shard(group)
     rank, found = dist.get_rank(group), {}
     whole = gather_weight(head.weight)
-    (whole * slopes).sum().backward()  # all processes compute this alike
+    (whole * slopes).sum().backward()  # all processes compute the same
     found["whole"], found["gradient of the whole"] = whole.detach(), head.weight.grad.full_tensor()
     head.weight.grad = None
     chosen = gather_weight_rows(head.weight, rows)
-    ((rank + 1) * chosen * slopes[: len(rows)]).sum().backward()  # a share of each
+    ((rank + 1) * chosen * slopes[: len(rows)]).sum().backward()  # each process computes its share
     found["chosen"], found["gradient of the chosen"] = chosen.detach(), head.weight.grad.full_tensor()
     found["local"] = gather_rows(get_local_rows(head.weight).detach(), group)
     return {name: value.flatten(0, -2) for name, value in found.items()}
@@ -79,7 +79,7 @@ def test_sums_over_processes_can_be_differentiated_twice(pool):
 
 
 def scattered(group, x, counts, whole):
-    """This process's rows of the sum over the processes, with the whole sum on each of them or without."""
+    """Return this process's rows of the sum over processes. ``whole`` disables Gloo's reduce-scatter."""
     before, collectives.GLOO_HAS_REDUCE_SCATTER = (
         collectives.GLOO_HAS_REDUCE_SCATTER,
         collectives.GLOO_HAS_REDUCE_SCATTER and not whole,

@@ -1,4 +1,4 @@
-"""What is distributed: wheel and sdist are built, installed into a clean environment, and used and tested from there."""
+"""Wheel and sdist are built, installed into a clean environment, and used and tested from there."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def run(*command, folder, **environment):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder with the sdist and the wheel, which is built from the sdist."""
+    """Return the folder with the sdist and the wheel, which is built from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, folder=ROOT)
     return folder
@@ -49,7 +49,7 @@ def test_installed_into_a_clean_environment_it_works_and_its_own_tests_pass(buil
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
     run(*pip, f"{wheel}[train,export]", "pytest", "beartype", "hypothesis", folder=tmp_path)
     where = run(python, "-c", "import hypersphere; print(hypersphere.__file__)", folder=tmp_path)
-    assert str(tmp_path / "venv") in where  # the installed package, and not the source
+    assert str(tmp_path / "venv") in where  # the installed package, not the source
     command = tmp_path / "venv" / "bin" / "hypersphere"
     assert re.match(r"hypersphere \d", run(command, "--version", folder=tmp_path))
     few = ["steps=2", "evaluate_every=2", "threads=1", "pictures=false", "samples.measured=50"]
@@ -72,7 +72,7 @@ def test_every_dependency_has_a_lower_bound():
 
 
 def test_the_classifiers_are_the_tested_versions():
-    """The classifiers list the Python version that CONTRIBUTING.md says the tests ran on."""
+    """The classifiers list exactly the tested Python version of CONTRIBUTING.md."""
     listed = re.findall(r"Programming Language :: Python :: (3\.\d+)", METADATA)
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     tested = re.search(r"Python (3\.\d+) only", page)[1]

@@ -1,4 +1,4 @@
-"""Every script of ``examples/`` runs, says something, and is short; warnings are errors there as well."""
+"""Every script of ``examples/`` runs without warnings, prints something, and is short."""
 
 import pathlib
 import runpy

@@ -109,7 +109,7 @@ def test_leftovers_go_and_nothing_else(tmp_path: pathlib.Path) -> None:
     kept = [".hidden", ".other.12.part", ".x.part", ".x.y.part", "x", "x.part"]
     for name in (*kept, ".x.4194305.part"):
         (tmp_path / name).touch()
-    (tmp_path / ".x.4194306.part").mkdir()  # no process has such a number
+    (tmp_path / ".x.4194306.part").mkdir()  # no process has this id
     (tmp_path / ".x.4194306.part" / ".tmpAbC").touch()  # a writer's own temporary file
     (tmp_path / f".x.{os.getppid()}.part").touch()
     remove_leftovers(tmp_path, {"x"}, skip_running=True)
@@ -163,7 +163,7 @@ def test_tensors_carry_checksums_and_are_plain_to_others(tmp_path: pathlib.Path)
             continue
         wrong += found.keys() != tensors.keys() or not all(torch.equal(found[n], t) for n, t in tensors.items())
     assert wrong == 0
-    save_file({"d": torch.ones(2)}, path)  # somebody else's file has none
+    save_file({"d": torch.ones(2)}, path)  # files of other programs have no checksum
     assert torch.equal(load_tensors(path)["d"], torch.ones(2))
 
 

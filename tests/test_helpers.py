@@ -1,4 +1,4 @@
-"""The tests' own helpers do what they say."""
+"""Tests of the tests' own helpers."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -56,7 +56,7 @@ def test_types_are_checked_with_and_without_shapes():
     for wrong in (lambda: plain("a"), lambda: plain(3, name="b"), lambda: formed(torch.ones(2), torch.ones(3))):
         with pytest.raises((BeartypeCallHintViolation, TypeCheckError)):
             wrong()
-    jaxtyping.config.update("jaxtyping_disable", True)  # what is marked untyped
+    jaxtyping.config.update("jaxtyping_disable", True)  # as for tests marked untyped
     assert plain("a") == "a"
 
 

@@ -1,4 +1,4 @@
-"""What the package promises as a whole: light to import, one-way imports."""
+"""Properties of the whole package: it is light to import, and imports go one way."""
 
 import ast
 import importlib
@@ -13,7 +13,7 @@ import hypersphere
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hypersphere"
 PARTS = "objectives operators energy orthogonal"
-BELOW = "_extras files collectives"  # what every package may use
+BELOW = "_extras files collectives"  # every package may use these
 LAYERS = [
     "config",
     "geometry",
@@ -30,7 +30,7 @@ LAYERS = [
     "recipes",
     "cli",
 ]
-# The crossings between the four parts: Part III's solver refines the fixed neurons of Part IV and places the prototypes of Part I.
+# Allowed imports between the four parts: Part III's solver refines Part IV's fixed neurons and Part I's prototypes.
 SANCTIONED = {("orthogonal", "energy"), ("objectives", "energy")}
 
 
@@ -83,7 +83,7 @@ def test_everything_exported_is_there():
 
 
 def imported_parts(path, text=None):
-    """Top-level parts of this package that a file imports, absolute or relative."""
+    """Yield the top-level parts of this package that a file imports, absolutely or relatively."""
     package = ["hypersphere", *path.relative_to(SOURCE).parent.parts]
     for node in ast.walk(ast.parse(path.read_text() if text is None else text)):
         if isinstance(node, ast.ImportFrom):
@@ -139,7 +139,7 @@ def test_every_file_has_its_test():
 
 
 def test_no_public_module_is_shadowed_by_a_name_of_its_package():
-    """``from .search import search`` in a package hides the module ``search``, so that module is called ``_search``."""
+    """``from .search import search`` would hide a module ``search``, so that module is called ``_search``."""
     shadowed = []
     for init in SOURCE.rglob("__init__.py"):
         folder = init.parent

@@ -1,4 +1,4 @@
-"""The reference has an entry for every public name, and every public name has a docstring to make it from."""
+"""Every public name has a docstring and an entry in the reference."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ import hypersphere
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
 ENTRY = re.compile(r"^::: (hypersphere[\w.]*)$", re.MULTILINE)
-OUTSIDE = {"cli", "_extras", "__main__"}  # a command line and a helper of imports: nothing there is called from outside
+OUTSIDE = {"cli", "_extras", "__main__"}  # the command line and internal modules: users call nothing there
 
 
 def packages():
@@ -26,12 +26,12 @@ def packages():
 
 
 def described():
-    """Modules that some page of the reference describes."""
+    """Return the modules that some page of the reference describes."""
     return {name for page in PAGES.glob("*.md") for name in ENTRY.findall(page.read_text(encoding="utf-8"))}
 
 
 def exported(name):
-    """Public names of a module and their values, without those of modules."""
+    """Return the public names of a module with their values, without submodules."""
     module = importlib.import_module(name)
     own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == name]
     names = getattr(module, "__all__", [key for key in own if not key.startswith("_")])
@@ -74,7 +74,7 @@ def test_every_public_class_and_function_has_a_docstring_of_its_own(name):
 
 
 def without_example(name):
-    """Public classes and functions of a module whose docstring shows no call."""
+    """Return the public classes and functions of a module whose docstring has no example."""
     return {
         f"{value.__module__}.{value.__qualname__}"
         for value in exported(name).values()
@@ -119,7 +119,7 @@ def test_the_built_site_has_an_entry_for_every_public_name(tmp_path):
         text = html.read_text(encoding="utf-8")
         for entry in set(ENTRY.findall(page.read_text(encoding="utf-8"))) - {"hypersphere"}:
             for name, value in exported(entry).items():
-                second = getattr(value, "__name__", name) != name  # another name of what has an entry: ASoftmax
+                second = getattr(value, "__name__", name) != name  # an alias of a documented name, such as ASoftmax
                 if (inspect.isclass(value) or inspect.isfunction(value)) and not second:
                     assert f'id="{entry}.{name}"' in text, f"{entry}.{name} is not on its page"
         assert "&gt;&gt;&gt;</p>" not in text

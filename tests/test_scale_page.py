@@ -1,4 +1,4 @@
-"""The page of scale says what the reports say, and its formulas are those of the code."""
+"""The scale page quotes the reports correctly, and its formulas are those of the code."""
 
 import importlib.util
 import pathlib
@@ -28,7 +28,7 @@ def test_the_page_is_that_of_the_reports(scale):
 
 
 def rows_of(here, scale):
-    """A report of heads that take exactly what the formulas say."""
+    """Return a report in which heads take exactly the time of the formulas."""
     setups = [(size, batch, part) for size, batch in (("100k", 128), ("100k", 1024), ("1M", 128)) for part in here]
     return [
         {

@@ -1,4 +1,4 @@
-"""The theory pages show pictures that the library draws: ``docs/theory_pictures.py``."""
+"""The pictures of the theory pages are drawn by the library: ``docs/theory_pictures.py``."""
 
 import importlib.util
 

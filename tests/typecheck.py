@@ -1,4 +1,4 @@
-"""The run-time type checker of the tests: beartype, with an int accepted where a float is (PEP 484)."""
+"""The tests' run-time type checker: beartype, which accepts an int for a float (PEP 484)."""
 
 import functools
 import inspect
@@ -15,9 +15,9 @@ _with_shapes = jaxtyping.jaxtyped
 
 
 def typed(function: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
-    """What ``jaxtyping.jaxtyped`` does, without the work for shapes where no annotation has one: three functions in four.
+    """Like ``jaxtyping.jaxtyped``, but skip shape checks if no annotation has a shape: three functions in four.
 
-    That work, at every call, is to bind the arguments, to remember their sizes and to check them twice.
+    Otherwise every call binds the arguments, stores their sizes and checks them twice.
     """
     if function is None:
         return functools.partial(typed, typechecker=typechecker)
@@ -35,7 +35,7 @@ def typed(function: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
 
 
 def shaped(annotation: Any) -> bool:
-    """Whether an annotation has a shape anywhere in it, or may have one: text is not looked into."""
+    """Return True if an annotation contains a shape or may contain one. Strings are not parsed."""
     if isinstance(annotation, str | typing.ForwardRef):
         return True
     if isinstance(annotation, list):  # the arguments of a Callable

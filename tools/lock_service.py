@@ -21,7 +21,7 @@ HEAD = f"""\
 
 
 def resolve() -> list[tuple[str, str, str]]:
-    """Return (name, version, SHA-256) of every distribution that the extras need, by name."""
+    """Return (name, version, SHA-256) of every distribution that the extras need, sorted by name."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     constraints = ["-c", str(ROOT / "constraints.txt")]
     done = subprocess.run([*command, *constraints, f"{ROOT}[{EXTRAS}]"], stdout=subprocess.PIPE, text=True, check=True)
@@ -36,12 +36,12 @@ def resolve() -> list[tuple[str, str, str]]:
 
 
 def format_lines(found: list[tuple[str, str, str]]) -> str:
-    """Return the content of the file of requirements."""
+    """Return the content of the requirements file."""
     return HEAD + "".join(f"{name}=={version} --hash=sha256:{digest}\n" for name, version, digest in found)
 
 
 def main() -> None:
-    """Resolve the requirements and write the file."""
+    """Resolve the requirements and write the requirements file."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     FILE.write_text(format_lines(resolve()), encoding="utf-8")
     print(FILE)

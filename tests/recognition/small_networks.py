@@ -1,4 +1,4 @@
-"""Small networks that embedder files can name: one of the library, and two of a user's own module."""
+"""Small networks that embedder files can name: one of the library and one of a user's own module."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ ROWS, COLUMNS = 16, 8
 
 
 class Tiny(nn.Module):
-    """A user's own network; ``noise`` is a constructor argument that its tensors do not tell."""
+    """A user's own network. The constructor argument ``noise`` does not show in its tensors."""
 
     def __init__(self, channels: int = 1, dim: int = 5, noise: float = 0.0):
         super().__init__()
@@ -29,7 +29,7 @@ def no_network() -> int:
 
 
 def small_cnn(channels=1, dim=5, seed=0, **options):
-    """``(network, call)`` of a small network of this library, with weights and running statistics that are not its first."""
+    """Return ``(network, call)`` of a small network of this library, with updated running statistics."""
     made = call(
         cnn3,
         num_classes=None,
@@ -41,7 +41,7 @@ def small_cnn(channels=1, dim=5, seed=0, **options):
     )
     torch.manual_seed(seed)
     network = made.build()
-    network(torch.randn(8, channels, ROWS, COLUMNS))  # moves the running statistics
+    network(torch.randn(8, channels, ROWS, COLUMNS))  # updates the running statistics
     return network.eval(), made
 
 

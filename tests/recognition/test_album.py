@@ -30,7 +30,7 @@ def filled(album, count=5, each=6):
 
 
 def state(album):
-    """Everything that corrections change."""
+    """Return everything that corrections can change."""
     return (
         {(group.id, group.name, group.size) for group in album.groups()},
         {(sample.id, sample.group) for sample in album.samples()},
@@ -76,7 +76,7 @@ def test_every_correction_is_taken_back(album):
         states.append(state(album))
     taken = []
     for before in reversed(states[:-1]):
-        while state(album) != before:  # a step that changed nothing is not taken back
+        while state(album) != before:  # a correction without an effect needs no undo
             taken.append(album.undo())
             assert taken[-1] is not None
         assert album.check() == []
@@ -147,7 +147,7 @@ def test_the_people_of_a_gallery_give_their_names(album, tmp_path):
     album.group(CALIBRATION)
     named = next(group for group in album.groups() if group.name == "ada")
     assert named.size == 9
-    assert len([sample for sample in album.samples() if sample.group == named.id]) == 6  # templates are no samples
+    assert len([sample for sample in album.samples() if sample.group == named.id]) == 6  # templates are not samples
 
 
 def test_groups_are_sorted_by_doubt(album):
@@ -235,7 +235,7 @@ def test_files_that_are_no_album_are_refused(tmp_path):
 
 
 def correct_forever(path, log, seed):
-    """Random corrections; a line is written after each one returned."""
+    """Make random corrections. Write a line after each one that returned."""
     draw = random.Random(seed)
     with Album(path) as album, open(log, "a", buffering=1) as said:
         for i in range(10**6):
@@ -278,7 +278,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path):
         acknowledged = log.read_text().splitlines()[before:]
         with Album(path) as album:
             assert album.check() == []
-            # Every acknowledged correction is a step of the history; at most one more was committed and not yet said.
+            # The history has every acknowledged correction. At most one more was committed but not acknowledged.
             assert 0 <= album.revision - steps - len(acknowledged) <= 1
             last = acknowledged[-1].split(maxsplit=2)
             if last[0] == "name" and album.revision - steps == len(acknowledged):

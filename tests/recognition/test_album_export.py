@@ -31,7 +31,7 @@ def test_the_table_has_one_row_per_sample(album, tmp_path):
 @pytest.mark.parametrize("how", ["link", "copy"])
 def test_one_folder_per_person(album, tmp_path, how):
     assert export_folder(album, tmp_path / "people", how) == 12
-    assert export_folder(album, tmp_path / "people", how) == 0  # again changes nothing
+    assert export_folder(album, tmp_path / "people", how) == 0  # a second export writes nothing
     folders = sorted(path.name for path in (tmp_path / "people").iterdir())
     assert folders[0] == "Ada _ Lovelace"
     assert len(folders) == 4

@@ -7,7 +7,7 @@ from hypersphere.recognition._audit import find_neighbors, judge_new_template
 
 
 def people(count, pictures, seed=0, noise=0.4):
-    """Names and features of people with well separated directions."""
+    """Return names and features of people with well separated directions."""
     draw = torch.Generator().manual_seed(seed)
     centers = torch.randn(count, 32, generator=draw)
     features = centers.repeat_interleave(pictures, 0) + noise * torch.randn(count * pictures, 32, generator=draw)
@@ -40,7 +40,7 @@ def test_a_clean_gallery_has_no_findings(gallery):
 def test_swapped_and_foreign_pictures_are_found_first(gallery):
     names, features = people(20, 5)
     features[7], features[93] = features[93].clone(), features[7].clone()  # p01 and p18 swap a picture
-    features[40] = -features[40]  # nobody
+    features[40] = -features[40]  # looks like nobody
     gallery.enrol(names, features, [f"{i}.png" for i in range(100)])
     found = audit(gallery)
     outliers = [(one.identity, one.source) for one in found if one.kind == "outlier"]

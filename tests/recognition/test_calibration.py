@@ -20,7 +20,7 @@ def test_warnings_depend_on_the_size():
 
 @pytest.mark.parametrize("size", [100, 1000])
 def test_what_a_pairwise_rate_promises_is_not_what_a_gallery_keeps(size):
-    """With independent scores the expected share of accepted strangers is met, and calibrating by strangers keeps its own."""
+    """A pairwise threshold accepts the expected share of strangers. A threshold from strangers keeps its own rate."""
     people, strangers = torch.randn(size, 64), torch.randn(2000, 64)
     pairs = torch.cosine_similarity(torch.randn(200_000, 64), torch.randn(200_000, 64))
     scores = torch.cat([pairs, torch.ones(1)])
@@ -38,7 +38,7 @@ def test_what_a_pairwise_rate_promises_is_not_what_a_gallery_keeps(size):
 
 @pytest.mark.parametrize(("people", "pictures", "fpir"), [(60, 10, 0.05), (30, 5, 0.1)])
 def test_new_strangers_are_accepted_at_most_at_the_promised_rate(people, pictures, fpir):
-    """Counted by pictures, 50 pictures of 5 strangers promised 5 % and let in 10.9 % of new strangers on average."""
+    """Counting pictures instead of people, 50 pictures of 5 strangers promised 5 % but accepted 10.9 % on average."""
     draws, kept = 60, 0
     with Gallery(":memory:") as gallery:
         gallery.enrol([str(i) for i in range(20)], torch.randn(20, 16))

@@ -49,7 +49,7 @@ def test_an_embedder_comes_back(tmp_path):
     assert loaded.call == embedder.call
     pixels = images()
     assert torch.equal(loaded(pixels), embedder(pixels))
-    expected = embedder.network((pixels.float() - 127.5) / 128)  # the formula of Liu (2020, 2.3)
+    expected = embedder.network((pixels.float() - 127.5) / 128)  # the normalization of Liu (2020, 2.3)
     torch.testing.assert_close(loaded(pixels), expected)
     loaded.save(tmp_path / "again.safetensors")
     assert Embedder.load(tmp_path / "again.safetensors").fingerprint == embedder.fingerprint
@@ -65,7 +65,7 @@ def test_an_operator_comes_back_as_itself(tmp_path):
 
 def test_a_call_that_builds_another_network_writes_no_file(tmp_path):
     network, made = small_cnn(operator=tanh(0.3))
-    wrong = made.replace(operator=tanh(0.5))  # the same names and shapes
+    wrong = made.replace(operator=tanh(0.5))  # parameters have the same names and shapes
     with pytest.raises(ValueError, match="computes other features: its constructor call must be incomplete"):
         Embedder(network, SIZE, wrong).save(tmp_path / "e")
     with pytest.raises(ValueError, match="tensors differ from those of cnn3"):
@@ -139,7 +139,7 @@ def test_a_fingerprint_covers_arguments_preprocessing_names_dtypes_shapes_and_va
 
 
 class Moved(Tiny):
-    """The same network in another module."""
+    """The same network, defined in another module."""
 
 
 def test_a_fingerprint_does_not_depend_on_where_a_class_lives_or_on_its_newest_name(monkeypatch):
@@ -150,7 +150,7 @@ def test_a_fingerprint_does_not_depend_on_where_a_class_lives_or_on_its_newest_n
     assert first.fingerprint == second.fingerprint
     before = small_embedder().fingerprint
     monkeypatch.setitem(ALIASES, "former_name", small_embedder().call.name)
-    assert small_embedder().fingerprint != before  # hashed under its former name from now on
+    assert small_embedder().fingerprint != before  # the hash now uses the former name
     content = {"call": "former_name"}
     assert remove_locations(content) == remove_locations({"call": small_embedder().call.name})
 
@@ -286,7 +286,7 @@ def test_an_build_network_takes_the_tensors():
 
 
 class Buffered(nn.Module):
-    """Keeps a tensor that its state does not hold, which no file can give back."""
+    """Has a tensor outside of its state dict, so no file can restore it."""
 
     def __init__(self):
         super().__init__()

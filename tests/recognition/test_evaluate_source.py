@@ -21,7 +21,7 @@ def features(folder):
 
 
 def table(folder, path, **columns):
-    """A CSV of the folder's images; a column is a function of the number of the image."""
+    """Write a CSV of the folder's images. Each column is a function of the image's number."""
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "label", *columns])
@@ -55,7 +55,7 @@ def test_scores_are_normalized_by_a_cohort(folder, features, tmp_path):
 def test_images_of_an_identity_become_templates(folder, features):
     found = evaluate(small_embedder(), folder, per_template=4, pool="max", fars=(0.1,))
     x, labels = features
-    owner = torch.arange(48) // 6 * 2 + (torch.arange(48) % 6 >= 4)  # four images, then the other two
+    owner = torch.arange(48) // 6 * 2 + (torch.arange(48) % 6 >= 4)  # four images per identity, then the other two
     pooled = templates(x, owner, "max").features
     wanted = open_set_report(pooled, labels[::3], fars=(0.1,), rows="templates")
     assert found.report.numbers() == pytest.approx(wanted.numbers(), nan_ok=True)

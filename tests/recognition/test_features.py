@@ -50,7 +50,7 @@ def test_other_sizes_modes_and_rotations_are_brought_to_the_embedders(embedder, 
     pixels[:ROWS] = 255
     upright = write(tmp_path / "rgba.png", pixels)
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: the top of the scene is on the right of the stored picture
+    exif[0x0112] = 6  # rotated camera: the top of the scene is at the right of the stored picture
     turned = write(tmp_path / "turned.png", np.rot90(pixels[..., 0]), exif=exif)
     flat = write(tmp_path / "flat.png", pixels[..., 0])
     features = embed(embedder, [flat, turned, upright]).features
@@ -128,7 +128,7 @@ def test_processes_divide_the_files(folder, embedder, pool, processes):
     for found in pool.run(divided, folder, "skip", processes=processes):
         assert found.files == [file for file in whole.files if "1.PNG" not in file]
         assert [str(folder / "b" / "1.PNG")] == list(found.skipped)
-    for said in pool.run(divided, folder, "raise", processes=processes):  # also by those who read their own files well
+    for said in pool.run(divided, folder, "raise", processes=processes):  # also from processes whose files are fine
         assert "1.PNG" in said
 
 
@@ -143,7 +143,7 @@ def test_features_are_those_of_the_files_one_by_one(tmp_path):
 def embed_share(rank):
     labels = np.arange(7) % 3
     images = np.stack([picture(int(label), i) for i, label in enumerate(labels)])
-    one = open_source((images[:2], labels[:2]))  # fewer pictures than batches of two processes need
+    one = open_source((images[:2], labels[:2]))  # too few pictures for a batch on each of two processes
     return {
         "all": embed(drawn_embedder(), open_source((images, labels)), batch=2, group=all_processes()).features,
         "few": embed(drawn_embedder(), one, group=all_processes()).features,

@@ -1,4 +1,4 @@
-"""The class itself; what galleries do in either store is in ``contracts.py``."""
+"""Tests of the class itself. ``contracts.py`` tests what galleries do in every store."""
 
 import threading
 
@@ -77,7 +77,7 @@ def test_a_gallery_with_an_embedder_takes_pictures_paths_and_features_alike(tmp_
         for person in sorted(folder.iterdir()):
             gallery.enroll(person.name, person)
         assert gallery.list() == {person.name: 4 for person in folder.iterdir()}
-        gallery.enrol(path.parent.name, path)  # the same source again
+        gallery.enrol(path.parent.name, path)  # enrolling the same source again replaces its template
         assert sum(gallery.list().values()) == 12
         probes = [path, str(path), Image.open(path), np.asarray(Image.open(path)), embedder(path), embedder(path)[0]]
         for probe in probes:
@@ -110,7 +110,7 @@ def test_a_gallery_says_what_it_is(tmp_path):
 
 
 def test_reranking_orders_candidates_and_keeps_their_cosines():
-    """A probe a little nearer to one template of another person than to any of three of its own."""
+    """The probe is slightly nearer to one template of another person than to any of its own three."""
     own = torch.tensor([[1.0, 0.30, 0.0], [1.0, 0.32, 0.0], [1.0, 0.34, 0.0]])
     with Gallery(":memory:") as gallery:
         gallery.enrol(["ada"] * 3, own)

@@ -22,7 +22,7 @@ def people(count, each, noise=0.3, dim=32, seed=0):
 
 
 def brute_force(features, calibration, prior, photographs):
-    """Average linkage over all pairs of samples, without a graph, sums or a heap."""
+    """Average linkage over all pairs of samples, without a graph, running sums or a heap."""
     unit = torch.nn.functional.normalize(features.double()).numpy()
     groups = [[i] for i in range(len(unit))]
     while True:
@@ -51,7 +51,7 @@ def test_agrees_with_average_linkage_by_brute_force(seed):
     found = group_features(features, CALIBRATION, Constraints(photographs), prior=0.05, neighbors=24)
     sets = as_sets(found)
     assert sets == brute_force(features, CALIBRATION, 0.05, photographs)
-    assert sets  # or nothing was compared
+    assert sets  # otherwise nothing was compared
 
 
 def test_finds_people_and_leaves_strangers_alone():
@@ -74,7 +74,7 @@ def test_fixed_groups_keep_their_members_and_never_merge():
     features = torch.cat([torch.tensor([[1.0, 0.0]]).expand(4, 2), torch.tensor([[-1.0, 0.0]])])
     found = group_features(features, CALIBRATION, Constraints(fixed=[5, 5, 9, -1, 5])).tolist()
     assert found[:3] == [5, 5, 9]
-    assert found[4] == 5  # the user said so
+    assert found[4] == 5  # the user named it
     assert found[3] in (5, 9)
 
 

@@ -7,7 +7,7 @@ from hypersphere.recognition import check_labels, write_cleaned_table
 from tests.recognition.test_grouping import CALIBRATION, people
 
 
-# Log-odds that are measured with the wrong labels themselves are weaker, so fewer contradictions are certain.
+# Without a calibration, log-odds are estimated from the wrong labels too. They are weaker, so recall is lower.
 @pytest.mark.parametrize(("calibration", "recall"), [(None, 0.9), (CALIBRATION, 0.95)])
 def test_shuffled_labels_are_found(calibration, recall):
     features, truth = people(40, 8, noise=0.5)
@@ -21,7 +21,7 @@ def test_shuffled_labels_are_found(calibration, recall):
     assert len(found & really) >= recall * len(really)
     assert len(found & really) >= 0.95 * len(found)
     if calibration is None:
-        return  # the names that weak log-odds propose are measured in benchmarks/reports/label_check.md, not promised
+        return  # for this case benchmarks/reports/label_check.md measures the proposed names; none are promised
     named = [one for one in report.suspicions if one.sample in really]
     right = sum(one.better == f"person {int(truth[one.sample])}" for one in named)
     assert right >= 0.9 * len(named)
@@ -50,8 +50,8 @@ def test_one_person_under_two_names_and_twins():
 def test_of_two_that_contradict_each_other_the_claimed_one_is_suspicious():
     features, truth = people(6, 5, noise=0.3)
     labels = [str(i) for i in truth.tolist()]
-    labels[0] = labels[10] = "pair"  # a sample of 0 and one of 2
-    features[10] = torch.randn(32, generator=torch.Generator().manual_seed(9))  # nobody's
+    labels[0] = labels[10] = "pair"  # one sample of person 0 and one of person 2
+    features[10] = torch.randn(32, generator=torch.Generator().manual_seed(9))  # looks like nobody
     report = check_labels(features, labels, calibration=CALIBRATION)
     assert [one.sample for one in report.suspicions] == [0]
 

@@ -36,7 +36,7 @@ def test_characters_work_offline():
     assert (PRETRAINED / "characters.safetensors").stat().st_size <= 2_000_000
     page = np.full((105, 105), 255, dtype=np.uint8)
     drawn = page.copy()
-    drawn[20:85, 48:56] = 0  # a stroke, moved a little, and another character
+    drawn[20:85, 48:56] = 0  # a stroke, then the same stroke shifted, then another character
     moved, other = np.roll(drawn, 4, 1), page.copy()
     other[20:28, 20:85] = other[20:85, 20:28] = other[77:85, 20:85] = 0
     features = torch.nn.functional.normalize(embedder([drawn, moved, other]))

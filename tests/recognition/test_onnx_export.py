@@ -49,7 +49,7 @@ def test_operators_are_part_of_the_graph(tmp_path):
 
 
 class Batched(nn.Module):
-    """Right in torch, and no graph of any batch size: it counts its images in Python."""
+    """Correct in torch, but cannot be exported for any batch size: it counts its images in Python."""
 
     def features(self, x):
         return x.flatten(1)[:, :3] * (1.0 if len(x) > 3 else 2.0)

@@ -1,4 +1,4 @@
-"""Probabilities of being the same person are those of logistic regression, and strangers who look alike lower them."""
+"""Same-person probabilities are those of logistic regression. Strangers who look alike lower them."""
 
 import torch
 
@@ -13,7 +13,7 @@ def draw_people(count, shots, seed=0):
 
 
 def test_the_fit_is_calibrated_on_other_scores():
-    """Scores of two normal distributions have a logistic posterior; the fit finds its slope and offset."""
+    """Scores from two normal distributions have a logistic posterior. The fit finds its slope and offset."""
     generator = torch.Generator().manual_seed(0)
     same, different = (0.2 * torch.randn(20_000, generator=generator) + mean for mean in (0.7, 0.3))
     slope, offset = fit_probability(same, different)
@@ -24,7 +24,7 @@ def test_the_fit_is_calibrated_on_other_scores():
 def test_few_scores_and_scores_that_fall_have_no_probability():
     many = torch.linspace(0, 1, 50)
     assert fit_probability(many[:5], many) is None
-    assert fit_probability(many[:20], many[30:]) is None  # strangers score higher than the same person
+    assert fit_probability(many[:20], many[30:]) is None  # strangers score higher than genuine pairs
 
 
 def test_same_scores_are_of_pairs_of_strangers_and_of_other_templates():
@@ -44,7 +44,7 @@ def test_a_calibrated_gallery_gives_probabilities(tmp_path):
         gallery.enrol([f"person {i // 2}" for i in range(40)], members)
         assert gallery.identify(members[:1], threshold=0.5)[0].best.probability is None
         gallery.calibrate(fpir=0.05, strangers=strangers, people=torch.arange(200).repeat_interleave(2))
-    with Gallery(path) as gallery:  # stored with the threshold
+    with Gallery(path) as gallery:  # the probability is stored with the threshold
         known = [answer.best.probability for answer in gallery.identify(members)]
         strange = [answer.best.probability for answer in gallery.identify(draw_people(50, 1, seed=2))]
         assert min(known) > 0.9

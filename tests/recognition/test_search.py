@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypersphere.recognition import search
 from hypersphere.recognition._search import DenseRows, Int8Rows, compute_inner_products, exact_search, largest
 
-search_module = sys.modules["hypersphere.recognition._search"]  # the package's attribute of this name is the function
+search_module = sys.modules["hypersphere.recognition._search"]  # the package's attribute ``search`` is the function
 
 
 def brute(probes, gallery, k):
-    """Cosines with loops, sorted by score down, then by index up."""
+    """Compute cosines with loops. Sort by descending score, then by ascending index."""
     scores, indices = [], []
     for p in probes.double().numpy():
         cos = [
@@ -28,7 +28,7 @@ def brute(probes, gallery, k):
 
 @given(st.data())
 def test_ties_and_duplicates_by_lowest_index_whatever_the_chunk(data):
-    # Entries of −1, 0, 1 make duplicates, opposite and zero features common.
+    # Entries of −1, 0, 1 make duplicate, opposite and zero features common.
     d, p, g = (data.draw(st.integers(1, n)) for n in (3, 4, 150))
     k, chunk = data.draw(st.integers(1, g)), data.draw(st.integers(1, 160))
     entry = st.sampled_from([-1.0, 0.0, 1.0])
@@ -43,7 +43,7 @@ def test_ties_and_duplicates_by_lowest_index_whatever_the_chunk(data):
 
 @pytest.mark.parametrize("chunk", [50, 64, 1000])
 def test_equal_cosines_whose_products_round_differently_go_by_index(chunk):
-    """(−1, 1) and (0, 0) both have cosine 0 with (−1, −1), but a fused product may give 1e-17 for one of them."""
+    """(−1, 1) and (0, 0) both have cosine 0 with (−1, −1), but a fused multiply-add may give 1e-17 for one of them."""
     rows = torch.tensor([[0.0, 0.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 0.0]], dtype=torch.double)
     gallery = rows[torch.arange(200) * 7 % 5]
     probes = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.double)
@@ -182,7 +182,7 @@ def test_thelargest_by_way_of_runs_are_those_of_topk(width):
     products = torch.randn(9, width)
     products[0, :] = 0.5  # ties
     products[1, 3:] = -torch.inf
-    products[2, -1] = 9.0  # in the rest behind the last run
+    products[2, -1] = 9.0  # in the remainder after the last full run
     for count in (1, 3, 10):
         values, columns = largest(products, count)
         assert torch.equal(values, products.topk(count).values)
@@ -194,7 +194,7 @@ def test_thelargest_by_way_of_runs_are_those_of_topk(width):
 def test_int8_rows_give_the_exact_result(seed):
     draw = torch.Generator().manual_seed(seed)
     gallery = torch.randn(3000, 24, generator=draw) * 10 ** torch.randn(3000, 1, generator=draw)
-    gallery[100:140] = gallery[99]  # ties, which the codes cannot decide
+    gallery[100:140] = gallery[99]  # ties, which the quantized codes cannot order
     gallery[200:400] = gallery[200] + 1e-3 * torch.randn(200, 24, generator=draw)
     probes = torch.cat([gallery[[99, 200, 5]], torch.randn(6, 24, generator=draw)])
     wanted, found = (

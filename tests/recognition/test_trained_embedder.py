@@ -1,4 +1,4 @@
-"""One preprocessing: an image gives the same features, bit for bit, where training measures it and where it is served."""
+"""Training and serving share one preprocessing: an image gives bitwise equal features in both."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,12 @@ from hypersphere.training import Settings, Trainer
 from hypersphere.training.tasks import Classification
 
 TURNED = Image.Exif()
-TURNED[0x0112] = 6  # the camera was on its side
+TURNED[0x0112] = 6  # the camera was rotated
 
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Two people with pictures of other sizes than the network's, gray and in color, one of them turned."""
+    """Pictures of two people, gray and in color, one rotated, in other sizes than the network's input."""
     for i in range(8):
         folder = tmp_path / "people" / "ab"[i % 2]
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,4 +58,4 @@ def test_training_and_serving_see_the_same_image(pictures, tmp_path, options):
     for i, file in enumerate(files):
         assert torch.equal(embedder(file), measured[i : i + 1])
         assert torch.equal(embedder(Image.open(file)), measured[i : i + 1])
-        assert torch.equal(embedder(samples[i][0][None]), measured[i : i + 1])  # prepared already
+        assert torch.equal(embedder(samples[i][0][None]), measured[i : i + 1])  # already preprocessed

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-# The processor draws the spheres here, so they are small.
+# Spheres are drawn in software here, so they are small.
 SMALL = """
 document.addEventListener('DOMContentLoaded', () => {
   const sheet = new CSSStyleSheet();
@@ -38,7 +38,7 @@ def open_browser(width=1280, height=700, dark=False):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SMALL})
-    browser.set_script_timeout(WAIT)  # 30 s are too short on a busy machine
+    browser.set_script_timeout(WAIT)  # the default of 30 s is too short on a busy machine
     browser.set_page_load_timeout(WAIT)
     resize(browser, width, height)
     emulate(browser, dark)
@@ -52,7 +52,7 @@ def resize(browser, width, height):
 
 
 def until(browser, script, *arguments, seconds=WAIT):
-    """Repeat a script until it returns a true value, and return the value. The test fails after ``WAIT`` seconds."""
+    """Repeat a script until it returns a true value, and return the value. Fail after ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = browser.execute_script(script, *arguments)

@@ -27,7 +27,7 @@ def evidence(classes=("ant", "bee", "cat", "dog"), each=10, dim=3, seed=0, image
 
 
 def write_run(folder, *, head="ArcFace", seed=0, kept=None, choices=(), steps=20, weights=None):
-    """Write a run folder like that of the trainer, with curves that depend on the seed."""
+    """Write a run folder like the trainer's, with curves that depend on the seed."""
     folder.mkdir(parents=True)
 
     def put(name, value):

@@ -1,4 +1,4 @@
-"""Every chart of every page is valid in the schema of plotly."""
+"""Every chart of every page is valid under plotly's schema."""
 
 import pytest
 

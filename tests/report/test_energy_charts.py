@@ -1,4 +1,4 @@
-"""Charts of the energy with its two references, and of learned parameters of operators."""
+"""Charts of the energy with its two references, and of the operators' learned parameters."""
 
 import json
 import math

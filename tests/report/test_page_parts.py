@@ -1,4 +1,4 @@
-"""Parts of a page are plain data; names in charts are text."""
+"""Parts of a page are plain data. Names in charts are escaped."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def test_rows_are_full(count):
     sizes = [width[chart.size] for chart in arrange_charts([Chart("x", "", "", [])] * count)]
     assert sum(sizes) % 6 == 0
     filled = 0
-    for size in sizes:  # no chart crosses the end of a row
+    for size in sizes:  # no chart crosses the end of its row
         assert filled % 6 + size <= 6
         filled += size
 

@@ -1,7 +1,7 @@
-"""Pages in a real browser: they draw, answer to mouse and keys, fit a telephone, and take names for text.
+"""Pages in a real browser: they draw, respond to mouse and keys, fit a phone, and escape names.
 
-A browser that draws in software takes seconds for each page, so the tests of one page run always and those of others are
-slow ones.
+A browser that draws in software takes seconds per page. Therefore only the tests of one page always run; the others are
+marked slow.
 """
 
 import pytest
@@ -34,7 +34,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Write the pages: of one run with hostile names, of two runs, of an evaluation and of energies."""
+    """Write four pages: one run with hostile names, two runs, an evaluation, and energies."""
     root = tmp_path_factory.mktemp("pages")
     choices = [{"key": name, "value": name, "reason": name} for name in HOSTILE]
     weights = {"conv.angular.log_k": torch.randn(6), "conv.magnitude.radius.log_rho": torch.randn(6)}
@@ -126,7 +126,7 @@ def test_arrow_keys_turn_the_sphere_and_it_rotates_on_request(browser, pages):
     browser.find_element("css selector", "#sphere-0 .plot").send_keys("\ue014")
     until(browser, f"{eye} !== {before!r}")
     turned = browser.execute_script(eye)
-    # It does not turn while it is out of sight or under the mouse.
+    # The sphere does not rotate while it is off screen or under the pointer.
     browser.execute_script(
         "const plot = document.querySelector('#sphere-0 .plot'); plot.scrollIntoView({behavior: 'instant'});"
         "plot.dispatchEvent(new PointerEvent('pointerleave'));"
@@ -167,7 +167,7 @@ def test_numbers_are_a_table_and_everything_is_reachable(browser, pages):
     open_page(browser, pages["two"])
     browser.execute_script("document.querySelector('#training-loss .numbers').open = true")
     rows = until(browser, "return document.querySelectorAll('#training-loss .numbers tbody tr').length")
-    assert rows == 42  # 21 steps of two runs
+    assert rows == 42  # 21 rows for each of two runs
     unnamed = browser.execute_script(
         "return [...document.querySelectorAll('button, input, a, summary')].filter(e => !(e.textContent.trim() ||"
         " e.getAttribute('aria-label') || (e.labels && e.labels.length && e.labels[0].textContent.trim()))).length"
@@ -235,7 +235,7 @@ def test_no_run_is_an_error(tmp_path):
 
 
 def test_all_charts_are_drawn_without_scrolling(browser, pages):
-    """A printed page contains all charts, including those that were outside of the view."""
+    """A printed page contains all charts, including those outside the viewport."""
     browser.get("about:blank")
     browser.get(pages["evaluation"].resolve().as_uri())
     until(browser, "return window.Plotly !== undefined && document.querySelectorAll('figure[data-drawn]').length > 0")

@@ -1,4 +1,4 @@
-"""A page is one file that loads nothing, and no text in it can end a script."""
+"""A page is one file that loads nothing. No text in it can close a script."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Reading complete and incomplete run folders."""
+"""Complete and incomplete run folders can be read."""
 
 import pathlib
 

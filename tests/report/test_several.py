@@ -1,4 +1,4 @@
-"""Runs side by side."""
+"""Several runs are shown side by side."""
 
 import dataclasses
 

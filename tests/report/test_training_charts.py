@@ -1,4 +1,4 @@
-"""Curves: no peak is lost, all runs are in them."""
+"""Training curves keep every peak and show all runs."""
 
 from hypersphere.report.page_parts import Chart
 from hypersphere.report.runs import read_runs

@@ -1,4 +1,4 @@
-"""Numbers with their units."""
+"""Numbers are written with their units."""
 
 import math
 

@@ -8,7 +8,7 @@ from hypersphere.training import Config, Task, build_task
 
 
 class TaskContract:
-    """Tests of a task; ``config`` is a small config with data inside the package."""
+    """Tests of a task. ``config`` is a small config with bundled data."""
 
     config: Config
 
@@ -39,7 +39,7 @@ class TaskContract:
 
     def test_the_gradient_reaches_every_parameter(self):
         task = self.build()
-        for loss in self.losses(task):  # two players that take turns need two steps
+        for loss in self.losses(task):  # a GAN trains its two networks in turn, so it needs two steps
             loss.backward()
         missing = [
             name

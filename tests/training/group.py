@@ -1,4 +1,4 @@
-"""Processes of one run without a launcher, forked from a process that has imported everything. They can be killed at a chosen moment."""
+"""Run one training in several forked processes without a launcher. A process can be killed at a chosen moment."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ LOST = 3
 
 
 class Death(NamedTuple):
-    """Send process ``rank`` a signal in the ``count``-th call of a method of its task, or at "start", "made" or "write"."""
+    """Send process ``rank`` a signal in its ``count``-th call of a task's method, or at "start", "made" or "write"."""
 
     rank: int
     where: str
@@ -33,9 +33,10 @@ class Death(NamedTuple):
 def plain(
     settings: Settings, folder: pathlib.Path, *, shards: bool = False, sample: float | None = None, plus: bool = False
 ) -> Trainer:
-    """A linear network, whose losses do not depend on how a batch is divided; ``shards`` divides its head too.
+    """Return a trainer of a linear network, whose losses do not depend on how a batch is divided.
 
-    ``plus`` is SphereFace+ with clipped gradients: A-Softmax and the energy of the batch's classes.
+    ``shards`` divides the head too. ``plus`` trains SphereFace+ (A-Softmax and the energy of the batch's classes) with
+    clipped gradients.
     """
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(432, 6))
@@ -52,7 +53,7 @@ def plain(
 
 
 def own(settings: Settings, folder: pathlib.Path) -> Trainer:
-    """Return a network with dropout and batch normalization."""
+    """Return a trainer of a network with dropout and batch normalization."""
     torch.manual_seed(0)
     head = call(ArcFace, m=0.2, scale=8.0)
     return Trainer(Classification(Net(), head, Squares(), Squares(30, seed=1), batch_size=16), folder, settings)
@@ -61,7 +62,7 @@ def own(settings: Settings, folder: pathlib.Path) -> Trainer:
 def run_group(
     count: int, make: Any, settings: Settings, folder: pathlib.Path, *, death: Death | None = None, **options: Any
 ) -> tuple[list[int | None], float]:
-    """Train on several processes. Return their exit codes, None for a process that had to be killed, and the seconds until all ended."""
+    """Train on several processes. Return the exit codes (None if one had to be killed) and the elapsed seconds."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -137,7 +138,7 @@ def _die_in_call(task: Any, death: Death) -> None:
 
 
 def _batches(task: Any) -> list[int]:
-    """Record the lengths of the batches that this process trains on."""
+    """Record the batch sizes of this process."""
     method, seen = task.objectives, []
 
     def counted(inputs: Any, labels: Any) -> Any:

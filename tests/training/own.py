@@ -1,4 +1,4 @@
-"""Networks and datasets of a user, which the library does not know."""
+"""A user's networks and datasets, which the library does not know."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 
 class NoisyNet(Net):
-    """A network that draws from the global generator of numpy in training, as networks of users may."""
+    """A network that draws from numpy's global generator during training, as users' networks may."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -40,14 +40,14 @@ class NoisyNet(Net):
 
 
 class Output:
-    """The output of a network of transformers."""
+    """The output of a transformers model."""
 
     def __init__(self, tokens: Tensor):
         self.last_hidden_state, self.pooler_output = tokens, None
 
 
 class Tokens(nn.Module):
-    """A network with the interface of transformers."""
+    """A network with the interface of a transformers model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Tokens(nn.Module):
 
 
 class Squares(Dataset[Any]):
-    """Colored noise with a bright square whose position is the label; pixels in 0 … 1. There is no attribute with the labels."""
+    """Colored noise with a bright square whose position is the label. Pixels lie in [0, 1]. Has no labels attribute."""
 
     def __init__(self, count: int = 80, seed: int = 0, first: int = 0):
         generator = torch.Generator().manual_seed(seed)

@@ -19,7 +19,7 @@ from tests.training.own import Net, Squares
 
 
 def small(nested: dict[str, Any] | None = None, /, **changes: Any) -> Config:
-    """Return a config of a few steps with everything that has a state: λ, projection bases, momentum."""
+    """Return a config of a few steps in which everything has a state: λ, projection bases, momentum."""
     config = Config(
         steps=60,
         evaluate_every=20,
@@ -68,11 +68,13 @@ def run_and_kill(
     die_at_write: int | None = None,
     die_at_step: int | None = None,
 ) -> tuple[int, float]:
-    """Train in a child that is killed ``after`` seconds of training, or of starting when ``early``; never without ``after``.
+    """Train in a child process. Kill it ``after`` seconds of training, or that long after its start if ``early``.
 
-    A :class:`Config` is an experiment, other :class:`Settings` train a network and a dataset of the tests' own.
+    Without ``after`` it is not killed. A :class:`Config` is an experiment. Other :class:`Settings` train the network
+    and dataset of :func:`own`.
 
-    Its exit code, −9 if it was killed and 0 if it had ended by itself, and the seconds it trained.
+    Returns:
+        The exit code (−9 if killed, 0 if finished) and the seconds of training.
     """
     context = forked()
     ready = context.Event()

@@ -52,7 +52,7 @@ def test_an_average_of_weights_on_the_sphere_is_put_back_on_it():
             p.normal_()
     net.renormalize_()
     average.update(net)
-    assert (average.shadow["positions"].norm(dim=1) - 1).abs().max() > 0.01  # the mean of two directions is shorter
+    assert (average.shadow["positions"].norm(dim=1) - 1).abs().max() > 0.01  # the mean of two unit vectors is shorter
     own = net.positions.detach().clone()
     with average.use_averaged_weights(net):
         assert torch.allclose(net.positions.norm(dim=1), torch.ones(4))

@@ -1,4 +1,4 @@
-"""Two processes have the same losses as one with the same total batch size. A run can resume with another number of processes."""
+"""Two processes have the same losses as one with the same total batch size. A run can resume on another number."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from hypersphere.files import load_tree
 from hypersphere.training import Experiment, to_json
 from tests.training.runs import small
 
-# Sums of 64 terms in another order over 12 steps with momentum: losses near 4 differ by rounding errors only.
+# 64 terms are summed in another order over 12 steps with momentum, so losses near 4 differ by rounding errors.
 TOLERANCE = 2e-5
 
 SCRIPT = """
@@ -50,7 +50,7 @@ def launch(folder: pathlib.Path, processes: int, run: str, stop: int = -1) -> No
 
 
 def launch_two(folder: pathlib.Path, *command: str) -> list["subprocess.Popen[bytes]"]:
-    """Start two launchers with one process each, which connect over loopback like two machines."""
+    """Start two launchers with one process each. They connect over loopback, like two machines."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])
@@ -71,7 +71,7 @@ def losses(folder: pathlib.Path) -> list[float]:
 
 
 def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib.Path) -> None:
-    # without batch normalization, whose statistics would be of half a batch
+    # Without batch normalization, whose statistics would come from half a batch.
     config = small({"backbone.norm": "none"}, steps=12, evaluate_every=12, checkpoint_every=6, pictures=False)
     Experiment(config, tmp_path / "one").run()
     (tmp_path / "config.json").write_text(to_json(config))
@@ -82,7 +82,7 @@ def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib
     assert accuracy[1] == pytest.approx(accuracy[0], abs=1.0)
     seen = [int((tmp_path / f"two-seen-{rank}").read_text()) for rank in range(2)]
     samples = len(Digits(train=False))
-    assert seen[1] == 2 * (samples // 2)  # two evaluations, each half on this process
+    assert seen[1] == 2 * (samples // 2)  # two evaluations; this process embeds half of the samples
     assert seen[0] - seen[1] <= 10  # the first process also writes the embedder's comparison
     launch(tmp_path, 2, "elastic", stop=6)
     Experiment(config, tmp_path / "elastic").run()

@@ -1,4 +1,4 @@
-"""A run resumes three times with another number of processes; another run loses a process at any moment."""
+"""A run resumes three times on another number of processes. Another run loses a process at any moment."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ from tests.training.test_kill import same
 SETTINGS = Settings(
     steps=8, evaluate_every=4, checkpoint_every=2, log_every=1, threads=1, pictures=False, timeout=20, keep=1
 )
-# Sums of 12 terms in another order, through 8 steps of momentum.
+# 12 terms are summed in another order over 8 steps with momentum.
 TOLERANCE = 1e-5
 
 HEADS = {
@@ -41,7 +41,7 @@ def test_three_processes_then_two_then_one_then_two(options: dict[str, Any], tmp
     assert len(found) == 8
     assert found == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)
     one, run = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "run"))
-    assert run == pytest.approx(one, rel=TOLERANCE, abs=2e-5)  # angles near 0 are less exact than losses
+    assert run == pytest.approx(one, rel=TOLERANCE, abs=2e-5)  # angles near 0 are less accurate than losses
 
 
 def test_one_process_that_stops_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:

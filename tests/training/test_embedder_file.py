@@ -47,7 +47,7 @@ def test_embeds_images_as_training_did(changes: dict[str, Any], tmp_path: pathli
 
 
 def test_files_are_prepared_as_in_training(tmp_path: pathlib.Path) -> None:
-    """The embedder crops and resizes an image file as the images of the dataset in training."""
+    """The embedder crops and resizes an image file exactly as training does."""
     task = trained(tmp_path / "run", crop=6, size=8).task.eval()
     Image.fromarray(Digits(train=False).data[0, 0].numpy()).save(tmp_path / "digit.png")
     features = embed(Embedder.load(tmp_path / "run" / "embedder.safetensors"), [tmp_path / "digit.png"]).features

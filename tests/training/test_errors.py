@@ -1,4 +1,4 @@
-"""A run whose numbers are not finite raises an error that names the last good checkpoint."""
+"""A run with a non-finite loss or weight raises an error that names the last good checkpoint."""
 
 import json
 import math
@@ -15,7 +15,7 @@ FEW = Settings(steps=6, evaluate_every=3, checkpoint_every=1, log_every=1, threa
 
 
 class Poison(Callback):
-    """Writes a number that is not finite to a place where it does not change the loss before the next step."""
+    """Writes a non-finite number to a place that affects no loss before the next step."""
 
     def __init__(self, what):
         self.what = what

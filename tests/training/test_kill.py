@@ -37,7 +37,7 @@ def kill_and_finish(reference: pathlib.Path, seconds: float, folder: pathlib.Pat
         run = folder / str(runs)
         for _ in range(
             4
-        ):  # several kills of one run are harder than one; on busy cores it would never end without a limit
+        ):  # several kills in one run are a harder test; without a limit, a busy machine would never finish
             early = moments.random() < 0.2
             code, _ = run_and_kill(RUN, run, moments.uniform(0, 0.3 if early else 0.5 * seconds), early=early)
             kills += code == -9

@@ -116,7 +116,7 @@ def net_of(**options):
 
 
 def filled(net):
-    """Set the same gradients on every process, from the position of each value in the whole parameter."""
+    """Compute the gradients of the whole batch, with its samples divided over the processes."""
     torch.manual_seed(4)
     x, y = torch.randn(8, 6, dtype=torch.float64), torch.randint(0, 11, (8,))
     group = None if net["head"].shards is None else net["head"].shards.group
@@ -174,7 +174,7 @@ def test_shards_are_clipped_as_the_whole(options, processes, pool):
     assert total > 0.01
     for found, calls, gradients in pool.run(clipped, net, 0.01, processes=processes):
         assert torch.allclose(found, total, rtol=1e-12)
-        assert calls == [1]  # one number is communicated
+        assert calls == [1]  # only one number is communicated
         for name, expected in dense(whole).items():
             assert torch.allclose(gradients[name], expected, rtol=1e-12, atol=1e-14), name
 

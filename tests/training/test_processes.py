@@ -35,7 +35,7 @@ def test_the_first_signal_asks_and_handlers_come_back(number):
         assert not stop.is_set()
         os.kill(os.getpid(), number)
         assert stop.wait(1)
-        assert signal.getsignal(number) == before  # a second signal has its default effect
+        assert signal.getsignal(number) == before  # so a second signal has its default effect
     assert signal.getsignal(number) == before
 
 
@@ -101,7 +101,7 @@ def _statistics(group):
 
 def test_buffers_become_those_of_the_first_process(pool):
     assert pool.run(_statistics, processes=3) == [[0.0, 0.0]] * 3
-    assert pool.run(_statistics, processes=2) == [[0.0, 0.0], pytest.approx([0.1, 0.1])]  # as they would be without
+    assert pool.run(_statistics, processes=2) == [[0.0, 0.0], pytest.approx([0.1, 0.1])]  # no broadcast in a subgroup
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_settings_edited_by_hand_are_named_and_refused(run):
             Experiment.resume(run).run()
     finally:
         (run / "config.json").write_text(text)
-    assert Experiment.resume(run).run()["accuracy"] >= 0  # with the original settings it resumes
+    assert Experiment.resume(run).run()["accuracy"] >= 0  # resumes with the original settings
 
 
 def test_a_new_run_starts_from_its_checkpoint_when_asked(run, tmp_path):

@@ -26,7 +26,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_explains_itself(finished: pathlib.Path) -> None:
     names = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
-    boards = {name for name in names if name.startswith("events.out.tfevents.")}  # where tensorboard is installed
+    boards = {name for name in names if name.startswith("events.out.tfevents.")}  # only if tensorboard is installed
     assert names - boards == {
         *("config.json", "environment.json", "log.jsonl", "events.jsonl", "metrics.json", "README.md", "run.json"),
         *("last.safetensors", "last-1.safetensors", "best.safetensors", "model.safetensors", "embedder.safetensors"),
@@ -62,7 +62,7 @@ def test_fresh_forgets_the_run_and_nothing_else(tmp_path: pathlib.Path) -> None:
     folder.close()
     with pytest.raises(ValueError, match=r"holds files of something else \(last-9.safetensors\)"):
         folder.open(document(seed=5), fresh=True)
-    assert (tmp_path / "last.safetensors").read_text() == "old"  # refused before anything was deleted
+    assert (tmp_path / "last.safetensors").read_text() == "old"  # refused before any file was deleted
     (tmp_path / "last-9.safetensors").unlink()
     folder.open(document(seed=5), fresh=True)
     folder.close()
@@ -124,7 +124,7 @@ def test_seconds_add_up_over_resumptions(tmp_path: pathlib.Path) -> None:
     rows = [("start", "00"), ("interrupt", "05"), ("resume", "20"), ("resume", "30"), ("end", "33")]
     lines = (json.dumps({"event": e, "step": 0, "time": f"2026-01-01T00:00:{s}+00:00"}) for e, s in rows)
     (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
-    assert RunFolder(tmp_path).seconds() == 8.0  # a killed part, from 20 to 30, has no end
+    assert RunFolder(tmp_path).seconds() == 8.0  # the part from 20 to 30 was killed and has no end
     assert RunFolder(tmp_path / "nowhere").seconds() == 0.0
 
 
@@ -155,8 +155,8 @@ def test_a_start_that_fails_before_its_first_step_takes_its_folder_with_it(tmp_p
     (folder.path / "notes.txt").write_text("not the run's")
     folder.failed = True
     folder.close()
-    assert sorted(path.name for path in folder.path.iterdir()) == ["notes.txt"]  # files of others are not deleted
-    folder = RunFolder(tmp_path / "mine" / "run")  # existed before it was opened
+    assert sorted(path.name for path in folder.path.iterdir()) == ["notes.txt"]  # other programs' files are not deleted
+    folder = RunFolder(tmp_path / "mine" / "run")  # the folder existed before
     folder.open(document())
     folder.checkpoint({"step": 0}, keep=1)
     folder.failed = True
@@ -181,7 +181,7 @@ def test_a_kill_between_two_links_leaves_nothing_behind(tmp_path: pathlib.Path) 
     folder = RunFolder(tmp_path)
     folder.open(document())
     folder.checkpoint({"step": 0}, keep=2)
-    os.link(folder.last, tmp_path / "last-1.safetensors")  # killed before the next checkpoint took its place
+    os.link(folder.last, tmp_path / "last-1.safetensors")  # killed before the next checkpoint replaced it
     folder.checkpoint({"step": 1}, keep=2)
     folder.close()
     assert not list(tmp_path.glob(".*.part"))

@@ -10,7 +10,7 @@ from hypersphere.training import Config, Settings, StepRate, Term, call, from_js
 from hypersphere.training.settings import from_document
 
 
-@pytest.mark.untyped  # the test passes values of other types
+@pytest.mark.untyped  # passes values of wrong types
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

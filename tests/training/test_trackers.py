@@ -1,4 +1,4 @@
-"""Experiment trackers of accelerate receive every row of the log."""
+"""Experiment trackers of accelerate get every row of the log."""
 
 import pathlib
 

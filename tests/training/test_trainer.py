@@ -104,7 +104,7 @@ def steps_kept(folder: pathlib.Path) -> list[int]:
 def test_the_checkpoint_of_an_interruption_does_not_enter_the_average(tmp_path: pathlib.Path) -> None:
     config = small(steps=10, evaluate_every=10, checkpoint_every=2, log_every=1, pictures=False, average=3)
     whole = run(tmp_path / "whole", config)
-    for stop in (5, 8, 9):  # between two regular checkpoints, at one of them, between two again
+    for stop in (5, 8, 9):  # between two regular checkpoints, at one, and between two again
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "parts", config, stop)
     assert steps_kept(tmp_path / "parts") == [9, 8, 6]
@@ -141,7 +141,7 @@ def test_a_kill_between_renaming_and_writing_checkpoints_duplicates_none(
 
 
 def test_ones_own_network_and_dataset(tmp_path: pathlib.Path) -> None:
-    """A user's network and dataset train, resume bit for bit, and give an embedder that galleries accept."""
+    """A user's network and dataset train, resume bitwise equal, and give an embedder that galleries accept."""
     own(FEW, tmp_path / "whole").run()
     with pytest.raises(KeyboardInterrupt):
         own(FEW, tmp_path / "parts").run(stopping(5))
@@ -321,7 +321,7 @@ def test_a_finished_run_stays_as_it_is(tmp_path: pathlib.Path) -> None:
 
 
 def test_best_is_the_best_and_last_the_last(tmp_path: pathlib.Path) -> None:
-    run(tmp_path, small(steps=12, evaluate_every=3, monitor="-accuracy"))  # the worst is at the start
+    run(tmp_path, small(steps=12, evaluate_every=3, monitor="-accuracy"))  # best = lowest accuracy
     assert load_tree(tmp_path / "best.safetensors")["step"] < load_tree(tmp_path / "last.safetensors")["step"] == 12
     rows = [row["accuracy"] for row in read_log(tmp_path) if "accuracy" in row]
     assert load_tree(tmp_path / "best.safetensors").keys() == load_tree(tmp_path / "last.safetensors").keys()
@@ -343,7 +343,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: path
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: pathlib.Path) -> None:
-    """The loss of the last step is finite but its update is not, so no checkpoint and no model is written."""
+    """The last loss is finite but its update is not, so no checkpoint and no model is written."""
     with pytest.raises(NonFiniteLossError, match=r"the features are not finite at step 1; .*\(of step 0\)"):
         run(tmp_path, replace(diverging(steps=1), {"optimizer.lr": 1e30, "optimizer.weight_decay": 1e30}))
     with pytest.raises(NonFiniteLossError, match="weights or the optimizer's state are not finite at step 1"):
@@ -382,7 +382,7 @@ def test_a_run_learns(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.untyped
 def test_compile_wraps_the_features(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """The features are passed to the compiler. The compiler itself takes a minute and runs in the slow tests."""
+    """The features are passed to the compiler. Compiling takes a minute, so only slow tests do it."""
     asked = []
     monkeypatch.setattr(torch, "compile", lambda function: asked.append(function) or function)
     run(tmp_path, small(steps=1, compile=True, energy=None, pictures=False))
@@ -396,8 +396,8 @@ def test_resumes_on_another_number_of_processes(tmp_path: pathlib.Path) -> None:
         run(tmp_path / "parts", config, 4)
     path = tmp_path / "parts" / "last.safetensors"
     state = load_tree(path)
-    save_tree(state | {"random": state["random"] * 2}, path)  # a checkpoint of two processes
-    assert run(tmp_path / "parts", config) == whole  # this run does not draw from the generator of torch
+    save_tree(state | {"random": state["random"] * 2}, path)  # as written by two processes
+    assert run(tmp_path / "parts", config) == whole  # this run does not use torch's generator
 
 
 def test_nothing_to_resume(tmp_path: pathlib.Path) -> None:
@@ -434,7 +434,7 @@ def test_the_training_set_can_be_measured(tmp_path: pathlib.Path) -> None:
 
 
 class Flat:
-    """Digits as rows."""
+    """Digits with flattened pixels."""
 
     def __init__(self) -> None:
         self.digits = Digits()

@@ -1,4 +1,4 @@
-"""``hypersphere serve`` as a process of its own, on a free port."""
+"""``hypersphere serve`` in a separate process, on a free port."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from tests.recognition.service.people import embedder
 
 
 class Server:
-    """A running service; its clients are httpx's."""
+    """A running service with httpx clients."""
 
     def __init__(self, folder, *options, **environment):
         self.folder = folder
@@ -31,7 +31,7 @@ class Server:
         self.address, self.port, self.how = found[1], int(found[2]), found[3]
 
     def arguments(self):
-        """What is served."""
+        """Return the command-line arguments that say what to serve."""
         return [str(self.model), str(self.gallery)]
 
     def client(self, **options):
@@ -42,7 +42,7 @@ class Server:
         return self.log.read()
 
     def stop(self, how=signal.SIGTERM):
-        """Send a signal and return the exit status and what was printed last."""
+        """Send a signal. Return the exit status and the rest of the output."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         out, _ = self.process.communicate(timeout=60)

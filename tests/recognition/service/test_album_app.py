@@ -41,7 +41,7 @@ def ask(path):
 
 
 def fields(**values):
-    """A form as browsers send it."""
+    """Return a form encoded as browsers send it."""
     return {"files": [(name, (None, str(one))) for name, many in values.items() for one in many]}
 
 
@@ -67,7 +67,7 @@ def test_every_correction(ask, path):
     assert ask("POST", "/v1/album/undo").json()["action"].startswith("confirm")
     assert "is not group" in ask("POST", "/v1/album/undo").json()["action"]
     assert ask("GET", "/v1/album/unassigned").json()["total"] == 0
-    with Album(path, create=False) as album:  # on disk
+    with Album(path, create=False) as album:  # the name is stored on disk
         assert {group.name: group.size for group in album.groups()}["Ada"] == 8
 
 
@@ -95,14 +95,14 @@ def test_the_page_is_whole_and_loads_nothing_from_elsewhere():
 
 
 class AlbumServer(Server):
-    """``hypersphere serve --album``."""
+    """A running ``hypersphere serve --album``."""
 
     def arguments(self):
         return ["--album", str(self.folder / "party.album")]
 
 
 def test_an_album_in_a_browser(browser, path, tmp_path):  # noqa: F811
-    """Name by keyboard, take out a face, split, merge by name, undo, a hostile name: what a visitor does."""
+    """A visitor names by keyboard, takes out a face, splits, merges by name, undoes, and enters a hostile name."""
     from selenium.webdriver.common.keys import Keys
 
     with AlbumServer(tmp_path) as server:
@@ -128,7 +128,7 @@ def test_an_album_in_a_browser(browser, path, tmp_path):  # noqa: F811
         assert "Taken back" in by_id(browser, "message").text
 
         card = browser.find_elements("css selector", "article")[0]
-        browser.execute_script("arguments[0].scrollIntoView()", card)  # from under the bar, which stays at the top
+        browser.execute_script("arguments[0].scrollIntoView()", card)  # otherwise the fixed bar covers it
         for face in card.find_elements("css selector", ".faces button")[:2]:
             face.click()
         card.find_element("css selector", ".split").click()

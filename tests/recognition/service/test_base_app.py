@@ -24,4 +24,4 @@ def test_the_description_says_which_routes_need_a_key(keys, expected):
     paths = make_app(BearerKeys(keys)).openapi()["paths"]
     assert paths["/v1/health"]["get"]["security"] == []
     assert paths["/v1/things"]["get"]["security"] == expected
-    assert "/" not in paths  # the page is not part of the interface
+    assert "/" not in paths  # the HTML page is not part of the API

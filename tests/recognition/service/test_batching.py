@@ -12,7 +12,7 @@ def image(value):
 
 
 class Held:
-    """An embedder that waits until it is let go, and remembers what it was given."""
+    """An embedder that blocks until it is released, and records its batches."""
 
     def __init__(self):
         self.begun, self.go, self.batches = threading.Event(), threading.Event(), []

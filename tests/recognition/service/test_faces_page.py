@@ -1,4 +1,4 @@
-"""Photographs with several people: a box with a name for each, over HTTP, on the page at two widths, and live."""
+"""Photographs of several people: boxes and names over HTTP, on the page at two widths, and live."""
 
 import io
 import itertools
@@ -22,7 +22,7 @@ def sface():
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory, sface):
-    """Photographs of Aaron_Peirsol and Aaron_Sorkin, and one that shows both beside a stranger."""
+    """Photographs of Aaron_Peirsol and of Aaron_Sorkin, and one of both with a stranger."""
     folder = tmp_path_factory.mktemp("lfw")
     extract_people(folder, pictures=24)
 
@@ -95,7 +95,7 @@ def test_a_picture_is_one_find_for_other_embedders(client, model, tmp_path):
 
 
 def calibrate_for_faces(path, model):
-    """A threshold of 0.363 for pairs."""
+    """Calibrate with a threshold of 0.363 for pairs."""
     import torch
 
     from hypersphere.recognition import Gallery
@@ -140,7 +140,7 @@ def test_boxes_with_names_on_the_page(browser, people, sface, tmp_path):  # noqa
         by_id(browser, "camera").click()
         until(lambda: browser.execute_script("return document.getElementById('video').videoWidth") > 0)
         by_id(browser, "live").click()
-        until(lambda: by_id(browser, "who").text == "No face found")  # the test pattern of the fake camera
+        until(lambda: by_id(browser, "who").text == "No face found")  # the fake camera shows a test pattern
         assert by_id(browser, "live").get_attribute("aria-pressed") == "true"
         by_id(browser, "live").click()
         until(lambda: by_id(browser, "live").get_attribute("aria-pressed") == "false")

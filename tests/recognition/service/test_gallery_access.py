@@ -34,7 +34,7 @@ def test_a_search_is_judged_by_the_calibration(gallery_access, tmp_path):
     gallery_access.enrol("bob", BOB, ["2"])
     assert refusal(lambda: gallery_access.search(ADA, 1)) == (409, "not_calibrated")
     told = pytest.warns(UserWarning, match="75% of strangers")
-    with Gallery(tmp_path / "people.db", "model 1") as other, told:  # while the gallery_access has it open
+    with Gallery(tmp_path / "people.db", "model 1") as other, told:  # the gallery is still open in gallery_access
         other.calibrate(far=0.5, pairs=(torch.tensor([0.95, 0.9, 0.5]), torch.tensor([True, False, False])))
     found = gallery_access.search(torch.tensor([[1.0, 0.1]]), 5)
     assert [(match.identity, match.accepted) for match in found.answer.candidates] == [("ada", True), ("bob", False)]

@@ -35,7 +35,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read(make_recognizer):
 
 
 def stream(client, parts, after=0.0):
-    """Send a body in parts of unknown length; return the answer and how many parts were taken before it."""
+    """Send a chunked body. Return the answer and the number of chunks read before it."""
     taken = 0
 
     async def body():

@@ -1,4 +1,4 @@
-"""Requests drawn from the OpenAPI description: every answer is one that the description promises."""
+"""Requests generated from the OpenAPI description: every answer matches the description."""
 
 import pytest
 import torch

@@ -7,7 +7,7 @@ from hypersphere.recognition.service.page import load_page
 from tests.recognition.service.people import HOSTILE, calibrate, embedder, picture
 from tests.recognition.service.server import Server
 
-WAIT = 60  # seconds until a page that works has answered on a machine that is busy
+WAIT = 60  # seconds until a working page has answered, even on a busy machine
 
 
 def test_the_page_is_whole_and_loads_nothing_from_elsewhere():
@@ -61,7 +61,7 @@ def until(condition):
 
 
 def test_who_is_this_in_a_browser(browser, tmp_path):
-    """Enroll, recognize, a stranger, the camera, a hostile name, remove: what a visitor does."""
+    """A visitor enrolls, recognizes, tries a stranger, the camera and a hostile name, and removes a person."""
     for name, content in (
         ("ada", picture(0, size=64)),
         ("again", picture(0, 7, "JPEG", 64)),
@@ -114,7 +114,7 @@ def test_who_is_this_in_a_browser(browser, tmp_path):
         browser.switch_to.alert.accept()
         until(lambda: by_id(browser, "persons").text.split("\n")[0] == "ada")
         assert HOSTILE not in by_id(browser, "persons").text
-        # Chromium logs every answer of 400 and more by itself; the page's own errors would be others.
+        # Chromium itself logs every status of 400 and above. Errors of the page look different.
         logged = [entry["message"] for entry in browser.get_log("browser")]
         assert [line for line in logged if "the server responded with a status of" not in line] == []
 
@@ -137,7 +137,7 @@ def enrol(browser, name):
 
 
 def drop(browser, content):
-    """Drop a file on the page, as a hand with a mouse would."""
+    """Drop a file on the page, as with a mouse."""
     browser.execute_script(
         """
         const transfer = new DataTransfer();

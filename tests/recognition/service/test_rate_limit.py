@@ -20,6 +20,6 @@ def test_a_bucket_fills_again():
 def test_the_memory_of_clients_is_bounded(monkeypatch):
     monkeypatch.setattr(rate_limit, "MAX_CLIENTS", 3)
     buckets = TokenBuckets(60, 1, clock=lambda: 0.0)
-    assert [buckets.take(name) for name in "abcda"] == [0, 0, 0, 0, 0]  # a was forgotten
+    assert [buckets.take(name) for name in "abcda"] == [0, 0, 0, 0, 0]  # the bucket of "a" was evicted
     assert buckets.take("d") == 1
     assert len(buckets._buckets) == 3

@@ -76,7 +76,7 @@ def test_a_change_that_takes_too_long_is_uncertain(make_recognizer):
 
 
 def test_expensive_pictures_do_not_delay_small_ones(make_recognizer, monkeypatch):
-    """Before, two expensive uploads occupied both decoders, and everybody waited until they were killed."""
+    """Two expensive uploads used to occupy both decoders, so all other requests waited until these were killed."""
     from hypersphere.recognition.service import recognizer as module
 
     recognizer = make_recognizer()

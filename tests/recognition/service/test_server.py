@@ -64,7 +64,7 @@ def test_a_stop_and_a_kill_lose_nothing_that_was_acknowledged(tmp_path):
 
 
 def slow_and_huge(server, client):
-    """What a server must survive, asked on real connections."""
+    """Send oversized and unfinished requests over real connections. The server must survive them."""
     refused(client.post("/v1/search", files={"image": bytes(3_000_000)}), 413, "too_large")
 
     def endless():
@@ -75,7 +75,7 @@ def slow_and_huge(server, client):
     form = {"content-type": "multipart/form-data; boundary=x"}
     refused(client.post("/v1/search", content=endless(), headers=form), 413, "too_large")
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
-        slow.sendall(b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\n")  # and never the rest of the head
+        slow.sendall(b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\n")  # the rest of the head never comes
         assert slow.recv(1000) == b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         head = "POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n"
@@ -137,7 +137,7 @@ def test_beyond_this_machine_only_with_keys():
 
 
 def test_the_system_takes_little_of_an_answer_that_nobody_reads():
-    """Or a client that asks for the page again and again, and reads nothing, has thousands of pages made."""
+    """Otherwise a client that requests the page repeatedly and reads nothing makes the server build thousands."""
     with open_listener("127.0.0.1", 0, has_keys=False) as place, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(place.getsockname())
@@ -168,7 +168,7 @@ def is_open(link):
 
 
 def test_clients_that_never_read_are_closed_and_block_nobody(tmp_path):
-    """64 such connections without a key used to make every request a 503 for as long as they stayed open."""
+    """64 such connections without a key used to turn every request into a 503 while they stayed open."""
     limits = ["sending_seconds=1", "per_address=40", "at_once=60", "per_minute=1e6", "burst=100000"]
     options = [word for limit in limits for word in ("--limit", limit)]
     with Server(tmp_path, *options) as server, server.client(headers={"Connection": "close"}) as client:
@@ -191,7 +191,7 @@ def test_clients_that_never_read_are_closed_and_block_nobody(tmp_path):
 
 
 def _open_connections(server):
-    """Count the established connections of the server's side."""
+    """Count the established connections on the server's port."""
     port = f":{server.port:04X}"
     with open("/proc/net/tcp") as table:
         rows = [line.split() for line in table][1:]
@@ -200,7 +200,7 @@ def _open_connections(server):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of open files")
 def test_more_connections_than_descriptors_fill_no_log(tmp_path, monkeypatch):
-    """300 connections at a limit of 128 files used to write 34,584 tracebacks in two seconds and answer nobody."""
+    """With a limit of 128 files, 300 connections used to log 34,584 tracebacks in two seconds and got no answer."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     popen = subprocess.Popen
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (192, 192))

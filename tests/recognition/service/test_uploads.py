@@ -20,7 +20,7 @@ def encoded(form="PNG", size=(8, 8), mode="L"):
 
 
 def bomb(width, height):
-    """The head of a PNG that announces many pixels."""
+    """A tiny PNG whose header declares many pixels."""
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     data = zlib.compress(b"\0")
     parts = [(b"IHDR", head), (b"IDAT", data), (b"IEND", b"")]

@@ -1,4 +1,4 @@
-"""Exact search on a server, by its scans and by templates that come here: both against loops in float64."""
+"""Exact search in PostgreSQL, by scans on the server and by fetched templates, compared with float64 loops."""
 
 import uuid
 
@@ -20,19 +20,19 @@ def gallery(server):
 @pytest.fixture(params=["by the server", "here"])
 def way(request, monkeypatch):
     monkeypatch.setattr(postgres_scan, "MIN_PROBES_TO_FETCH_ALL", 1 if request.param == "here" else 1000)
-    monkeypatch.setattr(postgres_scan, "CHUNK", 7)  # so that blocks end in the middle of what came
-    monkeypatch.setattr(postgres_scan, "INITIAL_DEPTH", 4)  # so that it has to go deeper
+    monkeypatch.setattr(postgres_scan, "CHUNK", 7)  # so that blocks end in the middle of a fetch
+    monkeypatch.setattr(postgres_scan, "INITIAL_DEPTH", 4)  # so that the search has to go deeper
     return request.param
 
 
 def by_loops(probe, features, names, k):
-    """The k best identities and their cosines; of those equal in 12 digits the one enrolled first."""
+    """Return the k best identities and their cosines. Of cosines equal to 12 digits, the first enrolled wins."""
     lengths = (features.double().norm(dim=1) * probe.double().norm()).clamp(min=1e-300)
     cosines = features.double() @ probe.double() / lengths
     best = {}
     for score, name in zip(cosines.tolist(), names, strict=True):
         best[name] = max(best.get(name, -2.0), round(score, 12))
-    return sorted(best.items(), key=lambda item: -item[1])[:k]  # the order of enrolment among equals
+    return sorted(best.items(), key=lambda item: -item[1])[:k]  # ties stay in the order of enrollment
 
 
 @pytest.mark.parametrize(("people", "each", "k"), [(40, 1, 1), (40, 1, 5), (6, 30, 4), (3, 25, 10), (1, 50, 2)])
@@ -98,6 +98,6 @@ def test_the_best_of_blocks_are_those_of_all():
 def test_what_is_worth_scoring():
     found = [Found(1, 1, 0.9), Found(2, 1, 0.899), Found(3, 2, 0.8), Found(4, 3, 0.799), Found(5, 1, 0.5)]
     assert select_for_scoring(found, 1, 0.01) == (found[:2], True)
-    assert select_for_scoring(found, 2, 0.01) == (found[:4], True)  # the third identity may be the second
-    assert select_for_scoring(found[:4], 2, 0.01) == (found[:4], False)  # and so may those beyond the last
+    assert select_for_scoring(found, 2, 0.01) == (found[:4], True)  # the third identity may turn out to be the second
+    assert select_for_scoring(found[:4], 2, 0.01) == (found[:4], False)  # so may identities that were not fetched
     assert select_for_scoring(found, 4, 0.01) == (found[:4], False)  # there may be more identities

@@ -12,7 +12,7 @@ from tests.recognition.contracts import GalleryContract
 
 
 def terminate(gallery):
-    """End the server's side of a gallery's connection, as a restart or an idle timeout does."""
+    """Close a gallery's connection on the server, as a restart or an idle timeout does."""
     with psycopg.connect(gallery._store._address.partition("#")[0], autocommit=True) as other:
         pid = gallery._store._db.info.backend_pid
         assert other.execute("SELECT pg_terminate_backend(%s)", (pid,)).fetchone() == (True,)
@@ -24,7 +24,7 @@ class TestPostgres(GalleryContract):
     def test_a_lost_connection_is_made_again(self, gallery):
         gallery.enrol("ada", torch.ones(3))
         terminate(gallery)
-        gallery._store._used -= 10  # as if idle: tried before it is used, so that no call fails
+        gallery._store._used -= 10  # as if idle: the connection is tested before use, so no call fails
         assert gallery.list() == {"ada": 1}
         terminate(gallery)
         with pytest.raises(OSError, match="cannot be used"):

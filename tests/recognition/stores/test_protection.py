@@ -15,7 +15,7 @@ KEY = bytes(range(32))
 
 
 class TestEncryptedSQLite(GalleryContract):
-    """The whole contract, with a key from the environment."""
+    """The whole gallery contract, with a key from the environment."""
 
     @pytest.fixture(autouse=True)
     def key(self, monkeypatch):
@@ -33,7 +33,7 @@ class TestEncryptedSQLite(GalleryContract):
             yield
             raise ZeroDivisionError
 
-    # Their processes do not have the key; killed writers are the same as without encryption.
+    # The child processes of these tests have no key. Killed writers behave the same without encryption.
     test_readers_go_on_while_one_writes = None
     test_concurrent_writers_lose_nothing = None
     test_kills_lose_nothing_acknowledged = None
@@ -159,7 +159,7 @@ def test_key_files(tmp_path, monkeypatch):
 def test_the_rotation_is_orthogonal_and_fixed():
     matrix = p.Protection(KEY, b"salt").rotation(24)
     torch.testing.assert_close(matrix @ matrix.T, torch.eye(24).double(), rtol=0, atol=1e-12)
-    # Stored galleries depend on these numbers: they must be the same with every version.
+    # Stored galleries depend on these numbers, so every version must compute the same.
     assert matrix[0, :3].tolist() == pytest.approx(
         [0.3009678063075707, -0.469007926399715, 0.3668663796874707], abs=1e-12
     )

@@ -41,7 +41,7 @@ def test_damage_to_features_is_named_and_counted(gallery, tmp_path):
     problems = gallery.check()
     assert problems[0] == "people.db.features-0: template 1 does not match its checksum"
     assert len(problems) == MAX_LISTED_PROBLEMS + 1
-    assert problems[-1] == "and 6 more like the last"  # 30 damaged, 4 of them removed ones
+    assert problems[-1] == "and 6 more like the last"  # 30 are damaged; 4 of them belong to removed templates
 
 
 def test_features_of_another_gallery_are_refused_and_found(gallery, tmp_path):

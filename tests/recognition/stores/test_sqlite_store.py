@@ -171,7 +171,7 @@ def closed(tmp_path):
 
 
 def answers(path):
-    """All that a gallery says of itself."""
+    """Return everything that a gallery can be asked."""
     probes = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
     with Gallery(path, create=False) as gallery:
         return gallery.list(), gallery.calibrations, gallery.identify(probes, 3), gallery.verify("person 5", probes)
@@ -234,7 +234,7 @@ def test_damaged_features_are_never_searched(closed, damage):
 
 
 def flip(closed, flips, seed=0):
-    """Answers after one-bit flips that are neither the right ones nor an error."""
+    """Flip one bit at a time. Return the flips that changed an answer without an error, and the number of errors."""
     right, draw = answers(closed), random.Random(seed)
     paths = [closed, closed.with_name("people.db.features-0")]
     contents = {path: path.read_bytes() for path in paths}
@@ -268,7 +268,7 @@ def test_many_flipped_bits_never_change_an_answer(closed):
 
 
 def test_a_gallery_made_while_another_looks_at_it_is_one(tmp_path):
-    """The mark of a gallery and its tables are read as one, not before and after another process makes them."""
+    """The gallery's mark and its tables are read from one snapshot, even if another process creates them meanwhile."""
     path = tmp_path / "people.db"
     path.touch()
     other = threading.Thread(target=lambda: Gallery(path).close())
@@ -311,7 +311,7 @@ def test_a_gallery_on_read_only_media(closed, tmp_path):
 
 
 def test_nothing_of_a_removed_person_stays_in_the_files_of_an_open_gallery(tmp_path):
-    """The write-ahead log used to keep names and sources until the gallery was closed."""
+    """The write-ahead log used to keep removed names and sources until the gallery was closed."""
     with Gallery(tmp_path / "people.db") as gallery:
         gallery.enrol("keeper", torch.rand(1, 16))
         gallery.enrol("Zacharias Unmistakable", torch.full((1, 16), 0.123456789), ["/photos/unmistakable.png"])
@@ -325,7 +325,7 @@ def test_nothing_of_a_removed_person_stays_in_the_files_of_an_open_gallery(tmp_p
 
 
 class FailingCheckpoint:
-    """A connection whose log cannot be emptied, as on a disk with an error."""
+    """A connection whose checkpoint fails, as with a disk error."""
 
     def __init__(self, db):
         self.db = db
@@ -410,7 +410,7 @@ def test_a_killed_backup_leaves_nothing_that_looks_like_a_gallery(filled, tmp_pa
 
 
 def test_a_check_beside_another_writer_reports_no_damage(tmp_path, monkeypatch):
-    """Between the snapshot of a check and its reading, another process overwrites a removed template."""
+    """Another process overwrites a removed template after the check's snapshot and before its reading."""
     with Gallery(tmp_path / "people.db") as gallery, Gallery(tmp_path / "people.db") as other:
         gallery.enrol(["ada", "bob"], torch.eye(2))
         find, calls = sqlite_store.find_problems, []

@@ -26,7 +26,7 @@ def test_a_plan_writes_what_is_new_and_replaces_what_changed(store):
     names, sources = ["ada", "ada", "ada", "cem", "cem"], ["1", "2", "", "1", "1"]
     made = make_plan(store, names, torch.eye(3)[[0, 0, 1, 1, 2]], sources)
     assert made.owners == [1, 1, 1, 3, 3]
-    assert made.written == [1, 2, 4]  # "1" of ada is as it was; the first "1" of cem gives way to the second
+    assert made.written == [1, 2, 4]  # ada's "1" is unchanged; cem's second "1" replaces the first
     assert made.replaced == [(1, "2", 2)]
     assert made.numbers == [1, 4, 5, 6, 6]
 

@@ -28,4 +28,4 @@ def test_names_that_would_break_lines_are_refused(name):
 
 def test_names_stay_otherwise():
     assert normalize_name(" Ada  L. ") == " Ada  L. "
-    assert normalize_name("ﬁ") == "ﬁ"  # a ligature is another letter, not another way to write one
+    assert normalize_name("ﬁ") == "ﬁ"  # a ligature is a different letter, not another encoding of "fi"

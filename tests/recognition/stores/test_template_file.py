@@ -41,7 +41,7 @@ def test_what_is_appended_is_mapped(records, tmp_path):
     mapped = tf.map_records(path, 6, 10)
     assert isinstance(mapped, np.memmap)
     assert mapped.tobytes() == records.tobytes()
-    mapped["feature"][0] = 0  # stays in this process
+    mapped["feature"][0] = 0  # the change stays in this process
     assert path.path.read_bytes() == path.header() + records.tobytes()
     assert os.stat(path.path).st_mode & 0o777 == 0o600
     assert tf.append(path, 0, [records[:1]]) == 1

@@ -1,4 +1,4 @@
-"""What every claim must be; a new one inherits this and adds only what is its own."""
+"""The contract of all claims. The test of a new claim inherits it and adds its own checks."""
 
 import tempfile
 
@@ -10,12 +10,12 @@ from studies.liu2020.tuning import uses_ogd
 
 
 class ClaimContract:
-    """A claim whose parts fit together."""
+    """Tests that the parts of a claim fit together."""
 
     claim: Claim
 
     def configs(self, size="laptop"):
-        """The configs of the arms that train."""
+        """Return the configs of the arms that train."""
         return {name: arm.config for name, arm in self.claim.arms(size).items() if isinstance(arm, Training)}
 
     def test_it_is_found_by_its_id(self):
@@ -23,7 +23,7 @@ class ClaimContract:
 
     @pytest.mark.parametrize("size", SIZES)
     def test_every_arm_has_a_setting_that_can_be_stored(self, size):
-        alone = all(isinstance(check.than, float) for check in self.claim.checks)  # beside published numbers only
+        alone = all(isinstance(check.than, float) for check in self.claim.checks)  # only published numbers to compare
         assert len(self.claim.arms(size)) >= (1 if alone else 2)
         assert all(to_json(from_json(to_json(config))) == to_json(config) for config in self.configs(size).values())
         settings = [str(arm.list_settings()) for arm in self.claim.arms(size).values()]

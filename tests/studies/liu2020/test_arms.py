@@ -12,13 +12,13 @@ from .tiny import arms
 
 
 def drawn(seed: int, size: int = 3, wild: bool = False):
-    """What an arm may compute: a number of its seed, and something to draw."""
+    """A computation for an arm: a metric that depends on the seed, and a curve."""
     value = torch.rand(size, generator=torch.Generator().manual_seed(seed)).sum().item()
     return {"metrics": {"sum": value, "nothing": float("nan") if wild else 0.0}, "curve": {"step": [1], "sum": [value]}}
 
 
 def noted(experiment, folder, extra: float = 1.0):
-    """A measure of a finished run."""
+    """Measure a finished run."""
     return {"extra": extra, "steps_done": float(experiment.step), "there": float(folder.exists())}
 
 

@@ -28,7 +28,7 @@ def test_a_difference_counts_beyond_its_paired_interval(ours, other, larger, out
 
 
 def test_seeds_are_compared_one_by_one():
-    """Seeds differ by much more than arms do: only pairs see the difference."""
+    """Seeds differ much more than arms do, so only a paired comparison shows the difference."""
     ours, other = [1.1, 5.12, 9.09], [1.0, 5.0, 9.0]
     assert Check("c", "score", "ours", "other").decide_outcome(values(ours, other)) == "holds"
     assert Check("c", "score", "ours", "other").compute_effect(values(ours, other)).unpaired > 1

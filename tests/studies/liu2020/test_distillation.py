@@ -11,7 +11,7 @@ from tests.training.tasks.test_distillation import STUDENT, TEACHER
 
 
 def marked(experiment, folder, value=1.0):
-    """A measure that says what it was asked of."""
+    """A measure that returns the feature size of the experiment and a given value."""
     return {"features": float(experiment.task.summary()["features"]), "value": value}
 
 

@@ -1,4 +1,4 @@
-"""The page of a claim, from rows as the runner records them."""
+"""The page of a claim is made from rows as the runner records them."""
 
 from hypersphere.report.page_parts import Chart
 from studies.liu2020 import CLAIMS

@@ -14,7 +14,7 @@ class TestImbalance(ClaimContract):
     claim = imbalance.CLAIM
 
     def test_classes_are_regularised_in_full_space_wherever_neurons_are(self):
-        """λ_o = 1 over all classes in every experiment with MHE (D.1); the plane's, of which no weight is stated, tries it."""
+        """λ_o = 1 over all classes in every experiment with MHE (D.1). The 2-D one gives none, so tuning tries 1."""
         for name, config in self.configs().items():
             if "MHE" in name:
                 weight = 10.0 if name.startswith("MNIST") else 1.0

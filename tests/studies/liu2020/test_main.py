@@ -21,7 +21,7 @@ def test_the_list_names_every_claim(capsys, tmp_path):
     assert "0 runs" in shown
 
 
-@pytest.mark.untyped  # a size that is none
+@pytest.mark.untyped  # passes an invalid size
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

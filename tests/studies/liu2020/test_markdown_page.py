@@ -29,7 +29,7 @@ def test_a_section_has_everything_and_its_numbers_come_from_the_rows():
 
 
 def tried(arm, factor, score, **changes):
-    """A row of a choice on held-out samples, with the setting it has now."""
+    """Return a row of a tuning trial on the validation set, with the arm's current settings."""
     choice = {"lr": factor}
     setting = convert_to_json(make_trial(claim(), claim().arms("laptop")[arm], choice).list_settings())
     return {"arm": arm, "choice": choice, "score": score, "setting": {**setting, **changes}}

@@ -13,7 +13,7 @@ class TestObjectivesMnist(ClaimContract):
         assert len({to_json(replace(config, {"head.m": 1})) for config in arms}) == 1
 
     def test_lambda_ends_where_the_authors_law_ends(self):
-        """1000·(1 + γ·steps)^−35 at the end of a run is the same for 18,000 steps as for a short one."""
+        """The final value of 1000·(1 + γ·steps)^−35 is the same for 18,000 steps and for a short run."""
         ends = []
         for size in ("laptop", "paper"):
             config = self.configs(size)["2-D/m = 4"]

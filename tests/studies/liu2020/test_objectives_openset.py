@@ -27,7 +27,7 @@ class TestObjectivesOpenset(ClaimContract):
 
 
 def test_more_distractors_make_identification_no_easier(monkeypatch):
-    """Against a loop over the probes, in float64."""
+    """Compared with a float64 loop over the probes."""
     torch.manual_seed(0)
     centres, labels = torch.randn(80, 8), torch.arange(80).repeat_interleave(3)
     features = centres[labels] + 0.7 * torch.randn(240, 8)

@@ -13,7 +13,7 @@ class TestOneShot(ClaimContract):
     claim = one_shot.CLAIM
 
     def test_every_training_arm_chooses_its_rate_and_the_weight_of_its_penalty(self):
-        """By pilots on alphabets that are held out of the background set: the evaluation set is not read for them."""
+        """Pilots validate on alphabets held out of the background set. They never read the evaluation set."""
         arm = self.claim.arms("laptop")[one_shot.ARM]
         held = arm.with_validation(replace(arm.config, steps=10))
         assert self.claim.tuning is None
@@ -25,7 +25,7 @@ class TestOneShot(ClaimContract):
 
 
 def drawn(classes, noise):
-    """Twenty drawings of each character, each its class's direction and noise."""
+    """Return twenty drawings per character: the direction of the class plus noise."""
     torch.manual_seed(0)
     labels = torch.arange(len(classes)).repeat_interleave(one_shot.DRAWERS)
     features = torch.randn(len(classes), 16)[labels] + noise * torch.randn(len(labels), 16)
@@ -36,7 +36,7 @@ def drawn(classes, noise):
 
 
 def test_runs_stay_within_an_alphabet():
-    """Two alphabets whose characters have the same features: across them half of the answers would be wrong."""
+    """Two alphabets have the same features. Comparing across alphabets would make half of the answers wrong."""
     classes = tuple(f"{alphabet}/character{i:02}" for alphabet in "ab" for i in range(8))
     experiment = drawn(classes, 0.0)
     samples = experiment.task.measured_samples
@@ -50,7 +50,7 @@ def test_runs_stay_within_an_alphabet():
 
 
 def test_runs_agree_with_a_loop():
-    classes = tuple(f"a/character{i:02}" for i in range(12))  # fewer than 20, so that none is left out
+    classes = tuple(f"a/character{i:02}" for i in range(12))  # fewer than 20, so a run contains every character
     experiment = drawn(classes, 1.0)
     samples = experiment.task.measured_samples
     unit = torch.nn.functional.normalize(samples.data.double(), dim=1)
@@ -68,7 +68,7 @@ def test_runs_agree_with_a_loop():
 
 
 def test_turned_copies_decide_where_a_single_drawing_does_not():
-    """A network that sees the first pixel alone: two drawings that agree there differ in the other corners."""
+    """The network sees only the first pixel. Two drawings that agree there differ in the other corners."""
     support = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]], [[[1.0, 1.0], [0.0, 0.0]]]])
     run = OneShotRun(support, support.clone(), torch.arange(2))
     task = drawn(tuple(f"a/{i}" for i in range(4)), 0.1).task
@@ -80,7 +80,7 @@ def test_turned_copies_decide_where_a_single_drawing_does_not():
 
 
 def test_the_last_layer_is_fitted_to_training_drawings_and_helps():
-    """Noise in a direction in which the classes hardly differ: training drawings show it, plain cosines do not know."""
+    """Noise dominates a few dimensions. Training drawings reveal which ones; plain cosines cannot know."""
     classes = tuple(f"a/character{i:02}" for i in range(40))
     experiment = drawn(classes, 0.3)
     samples = experiment.task.measured_samples
@@ -89,5 +89,5 @@ def test_the_last_layer_is_fitted_to_training_drawings_and_helps():
     assert found < one_shot.measure_one_shot_errors(experiment)["within"] / 2
     del experiment.task.measured_samples
     experiment.task.measured_samples = InMemory(samples.data + 0, samples.labels, classes)
-    experiment.task.train_samples = drawn(classes, 0.3).task.train_samples  # which does not show it
+    experiment.task.train_samples = drawn(classes, 0.3).task.train_samples  # training drawings without this noise
     assert one_shot.measure_one_shot_errors(experiment, shrink=0.03)["within"] > found

@@ -8,7 +8,7 @@ class TestOPT(ClaimContract):
     claim = opt.CLAIM
 
     def test_arms_start_where_their_baseline_does(self):
-        """An arm and its baseline never differ in the initialization of their neurons."""
+        """An arm and its baseline initialize their neurons alike."""
         for size in ("laptop", "paper"):
             groups = {}
             for name, config in self.configs(size).items():

@@ -10,7 +10,7 @@ from .tiny import claim
 
 
 def rows(gap=10.0, seeds=3):
-    """As if recorded: accuracies 50, 51, 52 and about as many plus the gap."""
+    """Return rows like recorded ones: accuracies near 50, 51 and 52, plus the gap for the second arm."""
     found = []
     for seed in range(seeds):
         for arm, start in (("a/softmax", 50.0), ("b/margin", 50.0 + gap)):
@@ -53,7 +53,7 @@ def test_rows_of_earlier_settings_are_shown_as_such_and_count_for_nothing(tmp_pa
 
 def test_writing_makes_the_report_and_small_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "CLAIMS", {"tiny": claim(), "other": get_claim("opt")})
-    for row in [*rows(gap=99.0), *rows()]:  # the later rows count
+    for row in [*rows(gap=99.0), *rows()]:  # later rows replace earlier ones
         append_row(tmp_path / "results" / "tiny.jsonl", row)
     written = report.write_report(tmp_path / "results", tmp_path)
     names = [path.relative_to(tmp_path).as_posix() for path in written]
@@ -80,6 +80,6 @@ def test_the_committed_report_is_what_the_committed_rows_give():
 
 
 def test_no_recorded_run_was_lost_by_a_rename():
-    """A setting whose key or class was renamed would turn recorded runs into missing ones."""
+    """Renaming a setting's key or class would make recorded runs count as missing."""
     found = {id: count_missing(one, FOLDER / "rows") for id, one in CLAIMS.items()}
     assert found == dict.fromkeys(CLAIMS, 0)

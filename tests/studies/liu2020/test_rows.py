@@ -10,7 +10,7 @@ from .tiny import claim
 
 
 def row(arm="a/softmax", seed=0, choice=None, **changes):
-    """A row as the claim would write it now."""
+    """Return a row as the claim would write it now."""
     chosen = rows.apply_choice(claim(), claim().arms("laptop")[arm], choice)
     setting = json.loads(json.dumps(chosen.list_settings()))
     found = {"arm": arm, "seed": seed, "size": "laptop", "choice": choice, "metrics": {"accuracy": 50.0 + seed}}
@@ -46,7 +46,7 @@ def test_the_last_of_equal_runs_counts(kept):
 
 
 def tried(arm="a/softmax", **scores):
-    """Rows of tuning for the tiny claim's three rates and what its search asks for beyond them."""
+    """Yield tuning rows of the tiny claim, one per learning-rate factor and score."""
     for factor, score in scores.items():
         choice = {"lr": float(factor.lstrip("x").replace("_", "."))}
         setting = json.loads(json.dumps(rows.make_trial(claim(), claim().arms("laptop")[arm], choice).list_settings()))
@@ -57,7 +57,7 @@ def test_rows_of_the_choice_that_tuning_leads_to_count_whichever_was_run_last(ke
     folder = kept(row(choice={"lr": 1.0}), row(choice={"lr": 2.0}), row("b/margin", choice={"lr": 2.0}))
     for one in tried(x0_5=1.0, x1=3.0):
         rows.append_row(folder / "tiny-tuning.jsonl", one)
-    assert [r["choice"]["lr"] for r in rows.select_rows(claim(), folder)] == [2.0, 2.0]  # it has not finished choosing
+    assert [r["choice"]["lr"] for r in rows.select_rows(claim(), folder)] == [2.0, 2.0]  # the search is not finished
     for one in tried(x2=2.0):
         rows.append_row(folder / "tiny-tuning.jsonl", one)
     assert [r["choice"]["lr"] for r in rows.select_rows(claim(), folder)] == [1.0, 2.0]

@@ -11,7 +11,7 @@ from .tiny import claim
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Rows, tuning rows and the words of one complete run with two seeds."""
+    """Return the rows, the tuning rows and the messages of one complete run with two seeds."""
     folder = tmp_path_factory.mktemp("reproduce")
     said = []
     found = reproduce(claim(), seeds=2, results=folder / "results", runs=folder / "runs", threads=1, say=said.append)
@@ -81,7 +81,7 @@ def test_it_goes_on_after_a_kill_in_the_middle_of_a_run_and_of_a_line(finished, 
 
     def train(self, batch):
         calls.append(self.step)
-        if len(calls) == 2 * len(tuning) + 4:  # tuning runs of 2 steps, then the fourth step of the first arm
+        if len(calls) == 2 * len(tuning) + 4:  # after the tuning runs of 2 steps, in the fourth step of the first arm
             raise KeyboardInterrupt
         whole(self, batch)
 
@@ -144,7 +144,7 @@ def test_a_run_whose_loss_is_not_finite_is_recorded_as_such(tmp_path, monkeypatc
 
 
 def test_a_choice_that_diverges_in_a_whole_run_gives_way_to_the_next_best(tmp_path, monkeypatch):
-    """Short runs may stand a rate that a whole one does not; then all seeds of the arm are run at another."""
+    """A learning rate can work in short runs and diverge in a full run. Then all seeds of the arm use another one."""
     run, whole = training_run.Experiment.run, []
 
     def fragile(self):
@@ -182,7 +182,7 @@ def test_a_pilot_changes_settings_looks_at_held_out_samples_and_is_kept(tmp_path
     assert found[0]["setting"]["samples.validation"] == 0.1
     assert (found[0]["setting"]["steps"], found[0]["setting"]["optimizer.lr"]) == (2, 0.05)
     assert rows.read_rows(tmp_path / "results" / "tiny-pilot.jsonl") == found
-    assert rows.select_rows(claim(), tmp_path / "results") == []  # it counts for no check
+    assert rows.select_rows(claim(), tmp_path / "results") == []  # pilots do not count for any check
     assert said[0].startswith("tiny pilot b/margin, steps=2 optimizer.lr=0.05: accuracy")
     monkeypatch.setattr(Training, "run", lambda *_: pytest.fail("ran again"))
     assert run_pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=str, **places) == found

@@ -11,7 +11,7 @@ from studies.liu2020.claims import theory_images as images
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Twelve smooth pictures in place of CIFAR-10."""
+    """Replace CIFAR-10 by twelve smooth pictures."""
     grid = torch.linspace(0, 6, 32)
     waves = [torch.sin(grid[:, None] * (1 + i % 4) + i) * torch.cos(grid * (1 + i % 3)) for i in range(12)]
     pixels = ((torch.stack(waves)[:, None].expand(-1, 3, -1, -1) + 1) * 127).to(torch.uint8)

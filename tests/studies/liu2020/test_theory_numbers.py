@@ -8,10 +8,10 @@ from studies.liu2020.claims import theory_numbers as numbers
 
 
 def test_the_condition_of_the_product_is_that_of_the_hessian_printed_in_b_1():
-    """Blocks VᵀV ⊗ I, UᵀU ⊗ I and the coupling, put together by hand at the optimum."""
+    """The blocks VᵀV ⊗ I, UᵀU ⊗ I and their coupling are assembled by hand at the optimum."""
     generator = torch.Generator().manual_seed(4)
     u, v = (uniform(n, 3, dtype=torch.float64, generator=generator) for n in (6, 5))
-    jacobian = torch.zeros(30, 33, dtype=torch.float64)  # of the entries of UVᵀ in those of U and V
+    jacobian = torch.zeros(30, 33, dtype=torch.float64)  # of the entries of UVᵀ with respect to those of U and V
     for i in range(6):
         for j in range(5):
             jacobian[5 * i + j, 3 * i : 3 * i + 3] = v[j]

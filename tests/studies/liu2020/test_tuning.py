@@ -13,7 +13,7 @@ PENALISED = replace(Config(), energy=call(MHE, hidden=1.0, output=2.0))
 
 
 def searched(config, score, *axes):
-    """The choice, and every choice that was looked at."""
+    """Return the choice, and every choice that the search tried."""
     seen = []
     tuning = Tuning(axes or (make_rate_axis(0.3, 1, 3), make_weight_axis(0.1, 1, 10)), lambda config: config)
     return tuning.search(config, lambda choice: seen.append(dict(choice)) or score(choice)), seen
@@ -56,7 +56,7 @@ def test_rates_multiply_the_rate_and_that_of_rotations_where_there_are_any():
     plain, turned = Config(), replace(Config(), orthogonal=call(overparameterize, method="ogd"))
     assert axis.change(plain, 3).optimizer.get("lr") == 0.3
     assert axis.change(plain, 3).rotations == plain.rotations
-    assert axis.change(turned, 3).rotations.get("lr") == 0.06  # three times the 0.02 of the class
+    assert axis.change(turned, 3).rotations.get("lr") == 0.06  # three times the default of 0.02
 
 
 def test_weights_multiply_both_terms_and_must_be_written_out():

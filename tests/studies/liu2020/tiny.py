@@ -1,4 +1,4 @@
-"""A claim that runs in a second: two heads on the digits inside the package."""
+"""A claim that runs in a second: two heads on the bundled digits."""
 
 from hypersphere import models
 from hypersphere.config import call

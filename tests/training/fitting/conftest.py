@@ -12,7 +12,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def fitted(pictures, tmp_path_factory):
-    """One run that many tests look at, with every line that it said."""
+    """Return one run that many tests share, and every line that it printed."""
     lines = []
     run = fit(pictures, tmp_path_factory.mktemp("runs") / "run", settings=[*QUICK, "steps=60"], say=lines.append)
     return run, lines

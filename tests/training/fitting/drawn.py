@@ -1,4 +1,4 @@
-"""Pictures of identities that a small network learns to tell apart within seconds, in every kind of source."""
+"""Pictures of identities that a small network learns to distinguish within seconds, in every kind of source."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ import tarfile
 import numpy as np
 from PIL import Image
 
-# Small and quick: what the tests look at does not depend on how good the features are.
+# Small and fast: no test depends on the quality of the features.
 QUICK = (
     "steps=24",
     "networks=1",
@@ -21,7 +21,7 @@ QUICK = (
 
 
 def picture(identity: int, number: int, size: int = 16, channels: int = 1) -> np.ndarray:
-    """A pattern of the identity, shifted a little and with noise."""
+    """Return the pattern of the identity, slightly shifted and with noise."""
     pattern = np.random.default_rng(1000 + identity).uniform(0, 255, (4, 4))
     draw = np.random.default_rng(identity * 1000 + number)
     grey = np.array(Image.fromarray(pattern.astype(np.uint8)).resize((size, size), Image.Resampling.BICUBIC))
@@ -33,7 +33,7 @@ def picture(identity: int, number: int, size: int = 16, channels: int = 1) -> np
 def folder(
     root: pathlib.Path, identities: int = 10, images: int = 6, size: int = 16, first: int = 0, start: int = 0
 ) -> pathlib.Path:
-    """``root/<identity>/<number>.png``, identities from ``first`` and numbers from ``start`` on."""
+    """Write ``root/<identity>/<number>.png``. Identities start at ``first`` and numbers at ``start``."""
     for identity in range(first, first + identities):
         (root / f"id{identity:02d}").mkdir(parents=True)
         for number in range(start, start + images):
@@ -42,7 +42,7 @@ def folder(
 
 
 def table(root: pathlib.Path) -> pathlib.Path:
-    """A CSV beside a folder of files."""
+    """Write a CSV beside a folder of files."""
     folder(root / "files")
     with open(root / "table.csv", "w", newline="") as file:
         rows = csv.writer(file)
@@ -52,7 +52,7 @@ def table(root: pathlib.Path) -> pathlib.Path:
 
 
 def shards(root: pathlib.Path) -> pathlib.Path:
-    """Two tar files in the layout of WebDataset."""
+    """Write two tar files in WebDataset's layout."""
     root.mkdir()
     for half in range(2):
         with tarfile.open(root / f"part-{half}.tar", "w") as archive:
@@ -68,7 +68,7 @@ def shards(root: pathlib.Path) -> pathlib.Path:
 
 
 def arrays(root: pathlib.Path) -> pathlib.Path:
-    """An ``.npz``."""
+    """Write an ``.npz`` file."""
     root.mkdir()
     images = np.stack([picture(identity, number) for identity in range(10) for number in range(6)])
     np.savez(root / "set.npz", images=images, labels=np.arange(10).repeat(6))
@@ -76,7 +76,7 @@ def arrays(root: pathlib.Path) -> pathlib.Path:
 
 
 def saved(root: pathlib.Path) -> pathlib.Path:
-    """A folder as ``datasets`` saves it."""
+    """Write a folder as saved by ``datasets``."""
     import datasets
 
     rows = [(identity, number) for identity in range(10) for number in range(6)]
@@ -88,7 +88,7 @@ def saved(root: pathlib.Path) -> pathlib.Path:
 
 
 def in_python(root: pathlib.Path) -> object:
-    """A torch dataset."""
+    """Return a torch dataset."""
     import torch
 
     class Drawn(torch.utils.data.Dataset):

@@ -30,7 +30,7 @@ VIT = {
 
 @pytest.fixture
 def vit(tmp_path):
-    """The folder of a small model of transformers with its processor."""
+    """Write the folder of a small transformers model with its processor."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     values = {key: value for key, value in VIT.items() if key != "model_type"}
@@ -41,7 +41,7 @@ def vit(tmp_path):
 
 
 def timm(monkeypatch, names=("tiny",)):
-    """A stand-in for the package."""
+    """Replace the package by a stand-in."""
     module = types.ModuleType("timm")
     module.is_model = lambda name: name in names
 

@@ -19,7 +19,7 @@ def embedder(size=(6, 6)):
 
 
 def patterns(identities, seed, noise=40, size=16):
-    """Noisy pictures of one pattern per identity."""
+    """Return noisy pictures of one pattern per identity."""
     draw = np.random.default_rng(seed)
     labels = torch.arange(identities).repeat_interleave(5)
     pictures = draw.integers(0, 256, (identities, 1, size, size))[labels] + draw.normal(
@@ -31,7 +31,7 @@ def patterns(identities, seed, noise=40, size=16):
 
 
 def blind_embedder(size=(16, 16)):
-    """An embedder whose features hardly depend on the picture."""
+    """Return an embedder whose features hardly depend on the picture."""
     found = embedder(size)
     with torch.no_grad():
         for parameter in found.network.parameters():

@@ -22,7 +22,7 @@ fit_module = importlib.import_module("hypersphere.training.fitting._fit")
 
 
 def stop_at(step):
-    """As Ctrl-C would, after so many steps."""
+    """Interrupt at a step, as Ctrl-C does."""
 
     def progress(trainer):
         def update(now, row):
@@ -84,7 +84,7 @@ SEVERAL = [*(text for text in QUICK if "networks" not in text), "networks=3", "p
 
 
 def measure_as(monkeypatch, eers):
-    """Let evaluations during training find these EERs, one after the other."""
+    """Make successive evaluations during training return these EERs."""
     found = iter(eers)
     monkeypatch.setattr(Recognition, "evaluate", lambda self: {"eer": next(found), "rank1": 50.0})
 
@@ -264,7 +264,7 @@ def test_other_data_in_the_same_place_is_refused(tmp_path):
 
 
 class TestBadInput:
-    """One sentence, and nothing is left behind."""
+    """Bad input gives one sentence and leaves no files behind."""
 
     @pytest.fixture(autouse=True)
     def _left(self, tmp_path):

@@ -38,7 +38,7 @@ def test_own_callable(pictures, tmp_path):
 
 
 def test_two_stages_and_rates(pictures, tmp_path):
-    """In the first stage only what is behind the convolutions moves."""
+    """The first stage trains only the layers after the convolutions."""
     few = [*(text for text in QUICK if "steps" not in text), "pictures=false", "ema=none", "layer_decay=0.7"]
     started = fit(pictures, tmp_path / "start", settings=[*few, "steps=1", "optimizer.lr=0"])
     first = load_file(started.folder / "model.safetensors")
@@ -75,7 +75,7 @@ def test_a_frozen_backbone_from_a_run_or_its_embedder(file, fitted, pictures, tm
     again = fit(pictures, tmp_path / "run", settings=few)
     before = load_file(run.folder / (file or "model.safetensors"))
     after = load_file(again.folder / "embedder.safetensors")
-    prefix = "networks.0." if file else ""  # the embedder joins further networks and descriptors
+    prefix = "networks.0." if file else ""  # the embedder concatenates further networks and descriptors
     for name in ("body.stage1.0.conv.weight", "body.stage1.0.norm.running_mean", "fc.0.linear.weight"):
         assert torch.equal(before[prefix + name], after[f"network.{name}"])
 

@@ -9,7 +9,7 @@ from hypersphere.training.fitting.last_layer import choose_last_layer
 
 
 def samples(identities, seed, noise):
-    """Pictures whose identity is in the first row; the other rows vary much more and say nothing."""
+    """Return pictures whose identity is in the first row. The other rows are stronger noise."""
     draw = np.random.default_rng(seed)
     labels = torch.arange(identities).repeat_interleave(6)
     pictures = draw.integers(0, 256, (len(labels), 1, 6, 6)) if noise else np.full((len(labels), 1, 6, 6), 128)
@@ -37,7 +37,7 @@ def test_a_discriminant_that_helps_is_stored_with_the_embedder(tmp_path):
 def test_an_embedder_that_is_best_as_it_is_stays():
     given = embedder()
     selection = samples(20, 1, False)
-    selection.data[:] = selection.data[::6].repeat_interleave(6, 0)  # pictures of an identity are equal: EER 0
+    selection.data[:] = selection.data[::6].repeat_interleave(6, 0)  # equal pictures per identity: EER 0
     found, choice = choose_last_layer(given, samples(60, 0, True), selection)
     assert found is given
     assert choice.value == "none"

@@ -18,9 +18,9 @@ def test_networks_of_samples_belong_to_it(name):
         "GCN",  # two inputs
         "SphereVelocity",  # two inputs
         "Generator",  # codes to pictures
-        "GPTLanguageModel",  # tokens to scores of each position
+        "GPTLanguageModel",  # tokens to scores for each position
         "Autoencoder",  # pictures to pictures
-        "Residual",  # maps to maps
+        "Residual",  # feature maps to feature maps
     ],
 )
 def test_other_networks_do_not(name):

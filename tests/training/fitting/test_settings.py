@@ -69,7 +69,7 @@ def test_the_same_keys_in_python():
     assert early({"head": ArcFace}).head == early({"head": functools.partial(ArcFace)}).head == Call(ArcFace)
 
 
-@pytest.mark.untyped  # settings are annotated with the call that a partial becomes
+@pytest.mark.untyped  # the annotation is Call; a partial is converted to one
 def test_a_partial_becomes_a_call():
     assert FitSettings(head=functools.partial(ArcFace, m=0.3)).head == Call(ArcFace, {"m": 0.3})
 

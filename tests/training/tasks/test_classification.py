@@ -104,7 +104,7 @@ def test_a_network_on_the_sphere_returns_to_it_after_each_step():
 
 
 def test_features_of_a_whole_dataset_keep_no_graph():
-    """Batches are embedded without autograd graphs, which would fill the memory."""
+    """Batches are embedded without autograd graphs, which would use too much memory."""
     task = Classification(Net(), call(Softmax), Squares())
     assert not task.embed(task.train_samples).requires_grad
     assert task.embed_batch(task.train_samples.batch(torch.arange(2))[0]).requires_grad

@@ -91,7 +91,7 @@ def test_the_loss_is_that_of_a_loop_over_images_and_turns(turns, shrink):
 
 
 def test_a_student_that_says_the_same_has_no_loss_and_its_cosine_is_the_mean_of_the_turns():
-    """The teacher sees one corner pixel and its complement; the student sees all four corners."""
+    """The teacher sees one corner pixel and its complement. The student sees all four corners."""
 
     class Corners(torch.nn.Module):
         def __init__(self, turns):

@@ -10,11 +10,11 @@ from hypersphere.objectives import ASoftmax
 from hypersphere.training import Config, Faces, build_task, replace
 from tests.training.contracts import TaskContract
 
-PEOPLE = 60  # six in each fold, 4 images of each but for the last, who has one
+PEOPLE = 60  # six per fold, with 4 images each, except the last with one
 
 
 class Made(InMemory):
-    """Faces with LFW's lists: person p is in fold p // 6."""
+    """Synthetic samples with LFW's lists: person p is in fold p // 6."""
 
     def __init__(self):
         labels = torch.cat([torch.arange(PEOPLE - 1).repeat_interleave(4), torch.tensor([PEOPLE - 1])])

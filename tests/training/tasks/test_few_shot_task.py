@@ -37,7 +37,7 @@ def test_classes_are_disjoint():
 
 
 def divided(background: bool = True) -> InMemory:
-    """A dataset whose two parts share no class, as Omniglot's."""
+    """Return a dataset whose two parts share no class, as in Omniglot."""
     names = [f"{'train' if background else 'test'} {i}" for i in range(6)]
     images = (torch.arange(12 * 64).reshape(12, 1, 8, 8) % 251).to(torch.uint8)
     return InMemory(images, torch.arange(12) % 6, names)

@@ -33,7 +33,7 @@ class TestWassersteinWithGradientPenalty(TaskContract):
     config = replace(CONFIG, {"task.objective": "wasserstein", "task.gradient_penalty": 10.0, "energy": None})
 
 
-VARIANTS = {  # the rows of table D.4, and SphereConv
+VARIANTS = {  # the rows of table D.4 and SphereConv
     "weight clipping": ["task.clip=0.01"],
     "GAN-GP": ["task.gradient_penalty=10"],
     "WGAN-GP": ["task.gradient_penalty=10", "task.objective=wasserstein"],

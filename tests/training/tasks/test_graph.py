@@ -33,7 +33,7 @@ def train(task, steps):
 
 def test_it_learns_the_communities():
     torch.manual_seed(0)
-    assert train(build_task(CONFIG), 60) > 70  # chance is 25
+    assert train(build_task(CONFIG), 60) > 70  # chance level is 25
 
 
 def test_unseen_nodes_are_measured():

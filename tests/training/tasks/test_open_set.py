@@ -54,7 +54,7 @@ def test_published_runs_are_measured_where_asked_for(monkeypatch):
     monkeypatch.setattr(module, "one_shot_runs", lambda size: sizes.append(size) or runs)
     task = build_task(replace(CONFIG, {"task.published_runs": True})).eval()
     with torch.no_grad():
-        assert task.evaluate()["published_runs"] == 50.0  # all right, all wrong
+        assert task.evaluate()["published_runs"] == 50.0  # one run is all correct, the other all wrong
     assert sizes == [16]
 
 
@@ -65,7 +65,7 @@ def test_refuses():
 
 @pytest.mark.slow
 def test_a_margin_is_ahead_of_softmax_on_unseen_characters(tmp_path):
-    """The recorded claim at a third of its length with real data; takes minutes."""
+    """The recorded claim with real data and a third of its steps. Takes minutes."""
     found = {}
     for name in ("softmax", "A-Softmax m = 4", "AM-Softmax"):
         config = replace(CLAIM.arms("laptop")[name].config, steps=700, evaluate_every=700, threads=os.cpu_count() or 1)

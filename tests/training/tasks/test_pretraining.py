@@ -68,7 +68,7 @@ def test_a_teacher_is_the_average_and_the_target():
     expected = ((x - for_x).square().sum(1) + (y - for_y).square().sum(1)).mean() / 2
     assert task.compute_losses(first, second)["alignment"].item() == pytest.approx(expected.item(), rel=1e-5)
     assert all(not p.requires_grad for p in task.teacher.parameters())
-    assert "teacher.1.weight" in task.state_dict()  # so that a resumed run has it
+    assert "teacher.1.weight" in task.state_dict()  # a resumed run needs it
 
 
 @pytest.mark.parametrize("uniformity", [KoLeo(), functools.partial(hyperspherical_energy, kernel=Heat())])

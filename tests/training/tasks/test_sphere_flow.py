@@ -56,7 +56,7 @@ def test_a_learned_flow_brings_samples_nearer_to_held_out_data():
     floor = energy_distance(mixture(300, 2).data, task.measured)
     assert after["matching_loss"] < 0.8 * before["matching_loss"]
     assert after["energy_distance"] < 0.25 * before["energy_distance"]
-    assert after["energy_distance"] > floor / 5  # not below the distance of two samples of the data
+    assert after["energy_distance"] > floor / 5  # not far below the distance between two samples of the data
 
 
 def test_the_loss_is_the_squared_error_of_the_velocity():

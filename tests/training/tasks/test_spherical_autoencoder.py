@@ -49,7 +49,7 @@ def test_the_parts_of_the_loss():
 
 
 def test_the_log_likelihood_by_integration_over_the_sphere():
-    """p(x) = E p(x|z) of uniform z; importance sampling agrees, and the bound is below it."""
+    """p(x) = E p(x|z) for uniform z. Importance sampling agrees with it, and the bound is lower."""
     task = build_task(replace(CONFIG, {"task.draws": 1000, "backbone.posterior": "von_mises_fisher"})).eval()
     images = task.measured[:3]
     with torch.no_grad():

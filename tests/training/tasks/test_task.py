@@ -19,7 +19,7 @@ from tests.training.own import Net, Squares
 
 
 class Minimal(Task):
-    """A task of a user: a regression with its error as the only metric."""
+    """A user's task: a regression with its error as the only metric."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ def test_energies_of_layers_and_of_the_classes() -> None:
     unit = head / head.norm(dim=1, keepdim=True)
     pairs = [(unit[i] - unit[j]).square().sum().reciprocal().item() for i in range(3) for j in range(3) if i != j]
     assert energies["energy/classifier"] == pytest.approx(sum(pairs) / 6, rel=1e-5)
-    assert [key for key in energies if "conv2" in key] == []  # the energy of one neuron is not defined
+    assert [key for key in energies if "conv2" in key] == []  # a single neuron has no energy
     assert len(energies) == 3
 
 
