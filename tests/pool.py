@@ -1,4 +1,4 @@
-"""Three processes that stay: gloo groups of one, two and three of them, to which tests send functions to run."""
+"""Three worker processes with gloo groups of one, two and three ranks. Tests send them functions to run."""
 
 import contextlib
 import os
@@ -17,10 +17,11 @@ SIZE = 3
 
 
 class Pool:
-    """Processes of one machine; ``run(function, *args, processes=2)`` calls it on so many of them at once.
+    """Worker processes on one machine.
 
-    The function is a module-level one and is called as ``function(group, *args)``; what each returns comes back in the
-    order of the ranks. Nothing is shared between calls. A process that raises makes :meth:`run` raise.
+    ``run(function, *args, processes=2)`` calls ``function(group, *args)`` on two ranks at once and returns the results
+    in the order of the ranks. The function must be defined at module level. Nothing is shared between calls. If a rank
+    raises, :meth:`run` raises.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class Pool:
             self._processes.append(process)
 
     def run(self, function: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
-        """What ``function`` returned on each of the first ``processes`` ranks."""
+        """Return the results of ``function`` on the first ``processes`` ranks."""
         chosen = self._connections[:processes]
         for connection in chosen:
             connection.send((function, args, processes))
@@ -51,9 +52,9 @@ class Pool:
         return [answer for _, answer in answers]
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for connection, process in zip(self._connections, self._processes, strict=True):
-            with contextlib.suppress(OSError):  # a process that a failed test has ended
+            with contextlib.suppress(OSError):  # a failed test may have ended the process
                 connection.send(None)
             process.join(10)
             if process.is_alive():

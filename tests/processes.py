@@ -1,7 +1,6 @@
-"""Processes for tests: forked from one that has imported everything and computed nothing, so that a start takes milliseconds.
+"""Processes for tests. They start in milliseconds, because they are forked from a server that has imported everything.
 
-A new interpreter imports PyTorch for two seconds of CPU time before it does anything. Where that is what a test is about,
-it starts one itself.
+A new interpreter needs two seconds of CPU time to import PyTorch. A test of the start-up creates its own interpreter.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ PRELOADED = [
 
 
 def forked() -> Any:
-    """A context of multiprocessing whose children are forked from the one process of this session."""
+    """Return a multiprocessing context whose children are forked from the session's fork server."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with _environment(PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path), OMP_NUM_THREADS="1"):
@@ -48,19 +47,17 @@ def forked() -> Any:
 
 
 def stop() -> None:
-    """End the one process, so that its CPU time and that of its children counts as the session's."""
+    """Stop the fork server, so that its CPU time and its children's count as the session's."""
     server = forkserver._forkserver
     if server._forkserver_pid is not None:
-        os.kill(
-            server._forkserver_pid, signal.SIGTERM
-        )  # a child that hangs would keep it, and this would wait for ever
+        os.kill(server._forkserver_pid, signal.SIGTERM)  # otherwise a child that hangs would block the stop forever
         server._stop()
 
 
 class Command:
-    """``hypersphere <arguments>`` in a folder, as a process of its own; its output is text.
+    """``hypersphere <arguments>`` in a folder, in a separate process with text output.
 
-    ``largest`` is the number of bytes that a file may have, as on a disk that is full.
+    ``largest`` limits the size of a file in bytes, which simulates a full disk.
     """
 
     def __init__(self, *arguments: object, cwd: pathlib.Path, largest: int | None = None) -> None:
@@ -71,11 +68,11 @@ class Command:
         self._process.start()
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Send Ctrl-C."""
         os.kill(self._process.pid, signal.SIGINT)
 
     def end(self, seconds: float = 600) -> "subprocess.CompletedProcess[str]":
-        """Wait for it; its status and what it said."""
+        """Wait for the process and return its exit status and output."""
         self._process.join(seconds)
         late = self._process.is_alive()
         if late:
@@ -90,7 +87,7 @@ class Command:
 def typed(
     *arguments: object, cwd: pathlib.Path, code: int = 0, largest: int | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """What a command said that ended with the status ``code``."""
+    """Run a command, check its exit status and return its output."""
     done = Command(*arguments, cwd=cwd, largest=largest).end()
     assert done.returncode == code, done.stderr + done.stdout
     return done

@@ -15,7 +15,7 @@ def whole_again(group, head):
     assert copy.deepcopy(head).shards is head.shards
     divided = head.weight.shape
     head.unshard()
-    head.unshard()  # nothing more to gather
+    head.unshard()  # a second call changes nothing
     assert head.shards is None
     return divided, head.state_dict()
 

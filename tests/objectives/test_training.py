@@ -1,4 +1,4 @@
-"""Training from scratch on two-dimensional features, where features meet their class weights exactly."""
+"""Training from scratch on two-dimensional features, where features align exactly with their class weights."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from hypersphere.objectives import (
     WSoftmax,
 )
 
-# Thousands of steps: the shape checks would take most of the time.
+# Thousands of steps, so shape checks would take most of the time.
 pytestmark = pytest.mark.untyped
 
 

@@ -1,4 +1,4 @@
-"""The contract of operators for each magnitude × angle × layer, compared with an independent reference."""
+"""Contract tests of operators: every magnitude × angle × layer, compared with an independent reference."""
 
 import copy
 import itertools
@@ -31,7 +31,7 @@ LAYERS = {
 
 
 def reference(layer, x, h, g):
-    """f(w, x) patch by patch in float64: slice, norm, arccos. ``h(w_norm, x_norm)`` and ``g(θ)`` are numpy formulas."""
+    """Compute f(w, x) patch by patch in float64. ``h(w_norm, x_norm)`` and ``g(θ)`` are numpy formulas."""
     w = layer.weight.detach().double().numpy().reshape(layer.weight.shape[0], -1)
     bias = np.zeros(len(w)) if layer.bias is None else layer.bias.detach().double().numpy()
     x = x.detach().double().numpy()
@@ -70,7 +70,7 @@ def _around(layer):
 
 @st.composite
 def geometries(draw):
-    """Any convolution of two dimensions whose output is not empty."""
+    """Draw any 2D convolution whose output is not empty."""
     pair = lambda low, high: st.tuples(st.integers(low, high), st.integers(low, high))
     groups = draw(st.sampled_from([1, 2, 4]))
     mode = draw(st.sampled_from(list(PADDING)))
@@ -79,13 +79,13 @@ def geometries(draw):
     stride = (1, 1) if padding == "same" else draw(pair(1, 3))
     size = draw(pair(6, 8))
     shape = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "padding_mode": mode}
-    # At least four channels per group: a patch of one number is parallel to its filter, where arccos is inaccurate.
+    # At least four channels per group: a patch of one entry is parallel to its filter, where arccos is inaccurate.
     return (4 * groups, 2 * groups, kernel), shape, size, draw(st.booleans())
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch warns about its convolutions too
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own convolutions warn too
 class FormulaContract:
-    """Values and gradients; subclasses define the formula of a weighting or of a user's function."""
+    """Compare values and gradients with a formula, which the subclass defines."""
 
     magnitude = None
 

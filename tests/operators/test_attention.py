@@ -23,7 +23,7 @@ PLAIN = magnitudes.InnerProduct()
 
 
 def brute_force(layer, query, key, value, scale, excluded=None):
-    """Cosine attention by loops in float64: batch first, plain projections; ``excluded[b][i][j]`` excludes a pair."""
+    """Compute cosine attention with loops in float64, batch first; ``excluded[b][i][j]`` masks a pair."""
     e, h = layer.embed_dim, layer.num_heads
     if layer.in_proj_weight is not None:
         wq, wk, wv = layer.in_proj_weight.double().split(e)
@@ -91,7 +91,7 @@ def test_lengths_of_queries_and_keys_do_not_matter():
 
 
 def like_plain(**options):
-    """Plain attention, and cosine attention with the same weights, whose queries and keys all have length one."""
+    """Return plain and cosine attention with the same weights; all queries and keys have length one."""
     plain = nn.MultiheadAttention(4, 4, batch_first=True, bias=False, **options)  # heads of dimension one: cos θ = ±1
     converted = copy.deepcopy(plain)
     convert(converted, PLAIN, attention=AttentionScale(1.0, learnable=False))
@@ -102,7 +102,7 @@ def like_plain(**options):
 @pytest.mark.parametrize("options", [{}, {"add_bias_kv": True}, {"add_zero_attn": True}])
 @pytest.mark.parametrize("kind", ["bool", "float", "per head", "none"])
 def test_masks_and_appended_keys_are_torch_s(options, kind):
-    """With equal keys only masks and appended keys matter, not scores, so both layers agree."""
+    """With equal keys, scores do not matter, only masks and appended keys. So both layers agree."""
     plain, converted = like_plain(**options)
     for layer in (plain, converted):
         layer.in_proj_weight[:8] = 0  # queries and keys are zero

@@ -27,7 +27,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A network with the shapes and names of torch.hub's."""
+    """A network with the shapes and names of torch.hub's ResNet."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,7 @@ def test_the_report_is_a_table(net):
 
 
 class Conv1D(nn.Module):
-    """The layer of GPT-2 in transformers, whose neurons are columns."""
+    """GPT-2's linear layer in transformers, whose weight is transposed: one neuron per column."""
 
     def __init__(self, nf, nx):
         super().__init__()

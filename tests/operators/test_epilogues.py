@@ -40,7 +40,7 @@ def test_the_compiled_derivative(g, each_neuron):
     torch._dynamo.reset()
     compiled = torch.compile(lambda *t: apply_angular_epilogue(*t, g), fullgraph=True, backend="aot_eager")
     given = inputs(each_neuron)
-    with torch._functorch.config.patch(donated_buffer=False):  # gradcheck goes backward more than once
+    with torch._functorch.config.patch(donated_buffer=False):  # gradcheck runs the backward pass more than once
         assert torch.allclose(compiled(*given), apply_angular_epilogue(*given, g), rtol=1e-12)
         assert torch.autograd.gradcheck(compiled, given)
         (first,) = torch.autograd.grad(compiled(*given).sum(), given[0], create_graph=True)

@@ -57,7 +57,7 @@ def test_short_patches_have_the_slopes_of_autograd(magnitude, length):
     plain = torch.autograd.grad((product * magnitude.gain_within(norms, radii)).sum(), (product, norms, radii))
     for a, b in zip(found, plain, strict=True):
         assert torch.isfinite(a).all()
-        # There ‖x‖·∂f/∂‖x‖ is the rounding error of f, which is divided by ‖x‖.
+        # For short x, ∂f/∂‖x‖ is the rounding error of f divided by ‖x‖.
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-5 if length == 0 or a is not found[1] else 1e-6 / length)
 
 

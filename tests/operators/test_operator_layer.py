@@ -57,7 +57,7 @@ def test_onnx_agrees():
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.slow  # inductor compiles for a quarter of a minute; test_epilogues runs it on another operator in every run
+@pytest.mark.slow  # inductor compiles for 15 seconds; test_epilogues always runs it on another operator
 @pytest.mark.untyped
 def test_inductor_agrees():
     torch._dynamo.reset()
@@ -136,11 +136,11 @@ def test_a_learned_k_per_filter_is_the_layers_own():
 @pytest.mark.parametrize("g", ANGLES)
 @pytest.mark.untyped
 def test_inference_agrees_with_training(g, dtype):
-    """Without gradients a layer computes fewer operations, except for zero and very short rows."""
+    """Without gradients a layer skips some operations, except for zero and very short rows."""
     tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 0.0}[dtype]
     for magnitude in EVERY.values():
         layer = Linear(6, 40, magnitude=magnitude, angular=ANGLES[g][0]).to(dtype)
-        for batch in (1, 2000):  # the second has more outputs than are computed at once
+        for batch in (1, 2000):  # the second batch is computed in chunks
             x = torch.randn(batch, 6).to(dtype)
             for given in (x, torch.cat([x, 0 * x[:1], 1e-7 * x[:1]])):
                 recorded = layer(given.clone().requires_grad_()).detach()

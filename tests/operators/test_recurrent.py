@@ -150,9 +150,7 @@ def test_compiles_and_exports():
     torch._dynamo.reset()
     network, x = operators.GRU(4, 6).eval(), torch.randn(3, 2, 4)
     expected = network(x)[0]
-    with torch._dynamo.config.patch(
-        allow_rnn=True
-    ):  # torch.compile refuses everything derived from nn.RNNBase without it
+    with torch._dynamo.config.patch(allow_rnn=True):  # otherwise torch.compile refuses subclasses of nn.RNNBase
         assert torch.allclose(torch.compile(network, fullgraph=True, backend="aot_eager")(x)[0], expected, atol=1e-6)
     assert torch.allclose(onnx_outputs(network, x)[0], expected, atol=1e-5)
 

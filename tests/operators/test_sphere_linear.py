@@ -18,7 +18,7 @@ ANGLES = {
 
 @pytest.fixture
 def fused(monkeypatch):
-    """The results of the fused function, None where it declined."""
+    """Record the results of the fused function; None where it declined."""
     found = []
 
     def spy(*arguments):

@@ -26,7 +26,7 @@ def spectrum(matrix):
 
 
 def condition(matrix):
-    """Return λ_max divided by the least eigenvalue that is not 0."""
+    """Return λ_max divided by the smallest nonzero eigenvalue."""
     values = spectrum(matrix)
     return values[-1] / values[values > 1e-9 * values[-1]][0]
 
@@ -42,7 +42,7 @@ def test_lemma_1_the_inner_product_is_conditioned_worse_by_the_square(factors):
     u, v = factors
     kappas = [condition(hessian(magnitudes.InnerProduct(), c * u, v / c, u @ v.T)) for c in (1, 2, 4, 8)]
     growth = torch.tensor([(b / a).item() for a, b in itertools.pairwise(kappas)])
-    assert (growth >= 4).all()  # at least c² for each doubling
+    assert (growth >= 4).all()  # doubling c multiplies the condition number by at least 2²
 
 
 def test_the_hessian_of_the_inner_product_has_the_blocks_of_b_1(factors):

@@ -1,4 +1,4 @@
-"""The contracts of methods of orthogonal training, for every kind of layer."""
+"""Contract tests of orthogonal training methods, for every kind of layer."""
 
 import copy
 import io
@@ -35,7 +35,7 @@ def build(kind):
 
 
 def energy(weight):
-    """E = Σ_{i≠j} ‖v̂_i − v̂_j‖⁻¹ by two loops in float64 (7.2)."""
+    """Compute E = Σ_{i≠j} ‖v̂_i − v̂_j‖⁻¹ with two loops in float64 (7.2)."""
     rows = [row / row.norm() for row in weight.detach().flatten(1).double()]
     return sum(float(1 / (a - b).norm()) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j)
 
@@ -229,7 +229,7 @@ class OrthogonalContract(MethodContract):
         optimizer = torch.optim.AdamW(
             [p for p in layer.parameters() if p.ndim < 2] or [nn.Parameter(torch.zeros(1))], lr=1.0, weight_decay=1.0
         )
-        if self.method != "ogd":  # R itself is not given to another optimizer
+        if self.method != "ogd":  # OGD alone updates R
             optimizer = torch.optim.AdamW(layer.parameters(), lr=1.0, weight_decay=1.0)
         layer(x).square().sum().backward()
         optimizer.step()

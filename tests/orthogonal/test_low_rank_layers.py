@@ -34,7 +34,7 @@ def test_minimizing_the_energy_of_the_factors():
 
 
 def test_small_layers_stay_and_the_generator_decides():
-    net = factorize(network(), rank=14)  # 12 neurons are too few
+    net = factorize(network(), rank=14)  # layer 3 has too few neurons (12)
     assert isinstance(net[3].weight, nn.Parameter)
     assert hasattr(net[0], "parametrizations")
     draws = []

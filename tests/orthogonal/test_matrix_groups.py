@@ -38,7 +38,7 @@ def test_every_parameter_goes_where_it_belongs():
     decayed, free = names(model, others)
     assert sorted(decayed) == ["classifier.weight", "scale"]
     assert [g["weight_decay"] for g in others] == [0.01, 0.0]
-    assert "table.weight" in free  # tied to the decoder, and a table
+    assert "table.weight" in free  # an embedding table, tied to the decoder
     routed = [p for group in (*matrices, *others) for p in group["params"]]
     assert len(routed) == len({id(p) for p in routed}) == len(list(model.parameters()))
 

@@ -23,7 +23,7 @@ def start(n=6, dtype=torch.float64):
 
 
 def literal(u, gradient, lr):
-    """Eq. 7.5 with −∇f for ∇f, the inverse formed."""
+    """Compute eq. 7.5 with −∇f in place of ∇f and an explicit inverse."""
     g, eye = -gradient, torch.eye(len(u), dtype=u.dtype)
     hat = g @ u.T - 0.5 * u @ (u.T @ g @ u.T)
     w = hat - hat.T
@@ -127,7 +127,7 @@ def test_reprojection_comes_back_to_the_nearest_orthogonal_matrix():
 
 @pytest.mark.parametrize("lr", [0.1, 0.2, 1.0, 10.0])
 def test_a_steep_quadratic_converges(lr):
-    """The fixed point of 7.6 exists for λ‖W‖ < 2 only, so the step is bounded by 1/‖W‖."""
+    """The fixed point of 7.6 exists only for λ‖W‖ < 2, so the step size is limited to 1/‖W‖."""
     target = gram_schmidt(torch.randn(8, 8, dtype=torch.float64))
     u = nn.Parameter(torch.eye(8, dtype=torch.float64))
     optimizer = OGD([u], lr=lr, momentum=0.0, reproject_every=1)

@@ -41,7 +41,7 @@ class TestError:
 class TestCount:
     @pytest.mark.parametrize(
         ("blocks", "shared", "independent"),
-        # thousands, as printed; 331 776 is printed as 331.7
+        # in thousands, as in the table, which truncates 331,776 to 331.7
         [
             (1, 331.7, 331.7),
             (2, 82.9, 165.9),

@@ -246,13 +246,19 @@ def drawn(n, dim, seed):
 
 
 def rayleigh(rows):
-    """The p-value of uniformity against a preferred direction: n·d·‖mean‖² is χ² with d degrees."""
+    """Return the p-value of the Rayleigh test for a preferred direction.
+
+    The statistic n·d·‖mean‖² is χ² with d degrees of freedom.
+    """
     n, d = rows.shape
     return scipy.stats.chi2.sf(float(n * d * rows.mean(0).square().sum()), d)
 
 
 def bingham(rows):
-    """The p-value of uniformity against a preferred axis: n·d(d+2)/2·(tr T² − 1/d) is χ² with (d−1)(d+2)/2 degrees."""
+    """Return the p-value of the Bingham test for a preferred axis.
+
+    The statistic n·d(d+2)/2·(tr T² − 1/d) is χ² with (d−1)(d+2)/2 degrees of freedom.
+    """
     n, d = rows.shape
     t = rows.T @ rows / n
     return scipy.stats.chi2.sf(float(n * d * (d + 2) / 2 * (t.square().sum() - 1 / d)), (d - 1) * (d + 2) // 2)
@@ -273,7 +279,7 @@ class TestTheorem6:
         assert bingham(nn.functional.normalize(stretched)) < 1e-6
 
     def test_a_shifted_mean_raises_the_energy_monotonically(self):
-        # table 7.2's means, for neurons of the same spread (64 channels, 3 × 3)
+        # the means of table 7.2, for neurons with the same standard deviation (64 channels, 3 × 3)
         energies = []
         for mean in (0.0, 1e-3, 1e-2, 2e-2, 3e-2, 5e-2):
             rows = [nn.functional.normalize(drawn(256, 576, seed) + mean) for seed in range(4)]

@@ -27,7 +27,7 @@ def test_blocks_are_a_block_diagonal_r_along_the_channels(blocks, share):
     parts = [cayley(raw)] * blocks if raw.ndim == 2 else list(cayley(raw))
     r = torch.block_diag(*parts)
     assert torch.allclose(layer.weight.flatten(1), v.flatten(1) @ r.T, atol=1e-5)
-    for channel in range(4):  # a channel is changed only by its own block
+    for channel in range(4):  # only its own block changes a channel
         alone = torch.zeros_like(v)
         alone[:, channel] = v[:, channel]
         moved = layer.parametrizations.weight[0](alone).reshape(5, 4, 3)
@@ -41,7 +41,7 @@ def test_a_neuron_is_r_times_v():
     v = layer.weight.detach().flatten(1)
     overparameterize(layer, "gram_schmidt")
     r = layer.parametrizations.weight[0].rotation.matrix()
-    assert r.shape == (6, 6)  # of the group's two channels and three taps
+    assert r.shape == (6, 6)  # two channels per group × three taps
     for w, row in zip(layer.weight.flatten(1), v, strict=True):
         assert torch.allclose(w, r @ row, atol=1e-6)
 

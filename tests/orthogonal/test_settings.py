@@ -10,7 +10,7 @@ from hypersphere.training import Config, from_json, to_json
 
 def overparameterized(*assignments):
     config = assign(as_call(Config()), assignments).build()
-    config = from_json(to_json(config))  # as in a run folder
+    config = from_json(to_json(config))  # as when a run folder is read
     net = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))
     return config.orthogonal.build(model=net)
 

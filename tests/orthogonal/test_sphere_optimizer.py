@@ -116,7 +116,7 @@ def test_schedules_and_further_groups_reach_the_inner_optimizer():
     bias = layer.bias.detach().clone()
     (layer(torch.ones(1, 4)).sum() + more(torch.ones(1, 4)).sum()).backward()
     optimizer.step()
-    assert torch.allclose(layer.bias, bias - 0.05)  # a bias is not kept on a sphere
+    assert torch.allclose(layer.bias, bias - 0.05)  # a bias is not projected to a sphere
 
 
 def test_a_given_radius_holds_from_the_start():

@@ -68,7 +68,7 @@ def test_half_space_neurons_come_with_their_opposites():
     points, opposites = (torch.as_tensor(c.get_offsets()) for c in ax.collections)
     assert torch.allclose(points, -opposites)
     _, ax = plot_neurons(torch.randn(8, 3), half_space=True)
-    assert sum(len(drawn(c, 3)) for c in ax.collections) == 8  # one neuron of each pair is on the near side
+    assert sum(len(drawn(c, 3)) for c in ax.collections) == 8  # one neuron of each pair is on the visible side
 
 
 def test_refuses_more_dimensions():

@@ -1,8 +1,8 @@
-"""The paper size of every recipe beside the dissertation, value by value.
+"""Compare every recipe at paper size with the dissertation, value by value.
 
-The values below were copied from the text of Liu (2020), section by section, and from the authors' code where the text is silent
-and the recipe's docstring says so; nothing is computed from the recipes. ``PRINTED`` holds settings, ``FILTERS`` the tables of
-networks, and the tests below them the settings that a row or a column changes.
+The values were copied from Liu (2020), section by section. Where the text gives no value and the recipe's docstring
+says so, they are from the authors' code. Nothing is computed from the recipes. ``PRINTED`` holds settings, ``FILTERS``
+holds the tables of networks, and ``ROWS`` holds the settings that a row or column of a table changes.
 """
 
 from typing import Any
@@ -24,21 +24,23 @@ ADAM = {"optimizer": "Adam"}
 
 
 def training(steps: int, batch: int, rate: float, decay: float, *drops: int, gamma: float = 0.1) -> dict[str, Any]:
-    """Steps, batch size, learning rate, weight decay, and the steps at which the rate is multiplied by gamma."""
+    """Return settings; at the steps ``drops`` the learning rate is multiplied by gamma."""
     found: dict[str, Any] = {"steps": steps, "batch_size": batch, "optimizer.lr": rate, "optimizer.weight_decay": decay}
     if drops:
         return {**found, "schedule": "StepRate", "schedule.milestones": list(drops), "schedule.gamma": gamma}
     return {**found, "schedule": "ConstantRate"}
 
 
-# "4 pixels are padded on each side, and a 32×32 crop is randomly sampled from the padded image or its horizontal flip" (2.2.7)
+# "4 pixels are padded on each side, and a 32×32 crop is randomly sampled from the padded image or its
+# horizontal flip" (2.2.7)
 CROP = {"augment": "CropFlip", "augment.pad": 4, "augment.horizontal": True, "augment.vertical": False}
 BOTH_FLIPS = {**CROP, "augment.vertical": True}  # "random flip (both horizontal and vertical) and random crop" (3.4.5)
 FLIP = {**CROP, "augment.pad": 0}  # "CIFAR-10 (only with random left-right flipping)" (3.4.1)
 AUTHORS_CIFAR = {
     "normalize": "faces"
 }  # (rgb − 127.5)/128, the first line of the networks in the authors' code of chapters 3 to 7
-# "resize the images to 256×256 resolution and then randomly crop patches of size 224×224 … also randomly flip … horizontally" (B.2)
+# "resize the images to 256×256 resolution and then randomly crop patches of size 224×224 … also randomly
+# flip … horizontally" (B.2)
 IMAGENET = {"data": "PictureFolder", "data.size": 256, "data.center": 224, "augment": "CropFlip", "augment.pad": 0}
 IMAGENET |= {"augment.size": 224, "augment.horizontal": True, "augment.vertical": False}
 
@@ -47,7 +49,8 @@ LSOFTMAX = {**MOMENTUM, **training(18000, 256, 0.1, 5e-4, 12000, 15000), "normal
 LSOFTMAX |= {"head": "LSoftmax", "head.m": 4, "head.annealing.start": 1000.0, "head.annealing.floor": 0.0}
 LSOFTMAX_CIFAR = {"head.annealing.rate": 1e-5, "head.annealing.power": 45.0}  # authors' code
 
-# 2.3.6: batch 128, rate 0.1 divided by 10 at 16K and 24K, 28K iterations; (x − 127.5)/128; features of a face and its mirror image.
+# 2.3.6: batch 128, rate 0.1 divided by 10 at 16K and 24K, 28K iterations; (x − 127.5)/128; features of a
+# face and its mirror image.
 SPHEREFACE = {**MOMENTUM, **training(28000, 128, 0.1, 5e-4, 16000, 24000), "head": "SphereFace", "head.m": 4}
 SPHEREFACE |= {
     "head.annealing.start": 1000.0,
@@ -66,7 +69,8 @@ PLUS = {
     "energy.data_dependent": True,
 }
 
-# 3.4.1: ADAM from 0.001, batch 128, divided by 10 at 34K and 54K, stops at 64K. 3.2.4: no weight decay, ‖WᵀW − I‖²_F instead.
+# 3.4.1: ADAM from 0.001, batch 128, divided by 10 at 34K and 54K, stops at 64K.
+# 3.2.4: no weight decay, ‖WᵀW − I‖²_F instead.
 SPHERENET = {
     **ADAM,
     **training(64000, 128, 1e-3, 0.0, 34000, 54000),
@@ -74,11 +78,12 @@ SPHERENET = {
     **AUTHORS_CIFAR,
     "energy": "Orthonormality",
 }
-SPHERENET |= {"energy.hidden": 1e-4}  # authors' code: 2e-4 times half of the square
+SPHERENET |= {"energy.hidden": 1e-4}  # authors' code: 2e-4 times half the square
 COSINE = {"backbone.operator.magnitude": "Sphere", "backbone.operator.angular": "Cosine"}
 SIGMOID = {"backbone.operator.magnitude": "Sphere", "backbone.operator.angular": "Sigmoid"}
 
-# 4.6, C.1, C.2: ADAM from 0.001, batch 128; drops and steps of the authors' code; weight projection; ρ learned from 1; α = 1.
+# 4.6, C.1, C.2: ADAM from 0.001, batch 128; drops and steps of the authors' code; weight projection;
+# ρ learned from 1; α = 1.
 DCNET = {
     **ADAM,
     **training(42500, 128, 1e-3, 0.0, 20000, 30000, 37500),
@@ -90,13 +95,15 @@ DCNET |= {"energy": "Orthogonality", "energy.hidden": 1e-5, "backbone.operator.m
 DCNET |= {"backbone.operator.magnitude.radius": 1.0, "backbone.operator.magnitude.learnable_radius": True}
 DCNET |= {"backbone.operator.angular": "Cosine", "weighted_gradients": False}
 
-# D.1: batch 128, rate 0.1 divided by 10 at 20k, 30k, 37.5k, ends at 42.5k, ℓ₂ weight decay 1e-4; moderate augmentation as in [2, 20].
+# D.1: batch 128, rate 0.1 divided by 10 at 20k, 30k, 37.5k, ends at 42.5k, ℓ₂ weight decay 1e-4;
+# moderate augmentation as in [2, 20].
 MHE = {**MOMENTUM, **training(42500, 128, 0.1, 1e-4, 20000, 30000, 37500), **CROP, **AUTHORS_CIFAR, "energy": "MHE"}
 MHE |= {"energy.output": 1.0, "energy.s": 2.0, "energy.half_space": True, "energy.data_dependent": False}
 # D.1: "batch size 64 … 0.1 … divided by 10 at 150k, 300k and 400k iterations … terminated at 500k iterations"
 REGULARIZED_IMAGENET = {**MOMENTUM, **training(500000, 64, 0.1, 1e-4, 150000, 300000, 400000), **IMAGENET}
 
-# 6.6.1: "we set the projection dimension to 30 … and the number of projection to 5"; E.1: the weight is 1 for all variants.
+# 6.6.1: "we set the projection dimension to 30 … and the number of projection to 5".
+# E.1: the weight is 1 for all variants.
 COMHE = {
     "energy": "CoMHE",
     "energy.projection": "RandomProjection",
@@ -117,7 +124,8 @@ GCN = {
 POINTNET = {**ADAM, **training(250 * 307, 32, 1e-3, 0.0, 200000, gamma=0.7), "data": "ModelNet40", "data.points": 1024}
 POINTNET |= {"energy.s": 1.0}
 
-# F.3: batch 128, momentum 0.9, rate 0.1, ℓ₂ weight decay 5e-4; R from N(0, 1); "when the performance is saturated": D.1's steps.
+# F.3: batch 128, momentum 0.9, rate 0.1, ℓ₂ weight decay 5e-4; R from N(0, 1);
+# "when the performance is saturated": D.1's steps.
 OPT = {**MOMENTUM, **training(42500, 128, 0.1, 5e-4, 20000, 30000, 37500), **CROP, **AUTHORS_CIFAR, "data": "CIFAR100"}
 OPT |= {"orthogonal": "overparameterize", "orthogonal.train_neurons": False, "orthogonal.start": "usual"}
 LOGGED = {"energy_s": 1.0, "energy_half_space": True}  # E.2 and F.7; figures 6.1, 7.3, E.2, F.2
@@ -247,7 +255,7 @@ PRINTED: dict[str, dict[str, Any]] = {
         "task.turns": 5,
     }
     | {"backbone": "Players", "backbone.spectral_norm": True, "backbone.latent_dim": 128, "energy": "MHE"}
-    | {"energy.hidden": 1e-7, "energy.half_space": True},  # authors' notes on MHE beside spectral norm
+    | {"energy.hidden": 1e-7, "energy.half_space": True},  # authors' notes on MHE with spectral norm
     "comhe-cifar100": {**MHE, **COMHE, "data": "CIFAR100", "backbone": "cnn9", "backbone.table": "D.1"},
     "comhe-imagenet": {**MHE, **COMHE, **REGULARIZED_IMAGENET, "backbone": "resnet18"},
     "rotation-cifar100": {**MHE, **LOGGED, "optimizer.weight_decay": 0.0, "data": "CIFAR100", "backbone.table": "E.3"}
@@ -291,7 +299,8 @@ PRINTED: dict[str, dict[str, Any]] = {
     "opt-resnet-cifar100": {**OPT, "backbone": "resnet20", "backbone.table": "F.2", "orthogonal.method": "cayley"},
     "opt-gcn-cora": {**GCN, "orthogonal.method": "cayley"},
     "opt-pointnet": {**{k: v for k, v in POINTNET.items() if k != "energy.s"}, "orthogonal.method": "cayley"},
-    # F.3: 200 epochs of 600·64 images in batches of 16, hence 480,000 with all images of Mini-ImageNet; 500 a class here
+    # F.3: 200 epochs of 600·64 images in batches of 16, hence 480,000 with all images of Mini-ImageNet.
+    # Here 500 images per class.
     "opt-few-shot": {
         **ADAM,
         **training(400000, 16, 1e-3, 5e-4),
@@ -317,7 +326,8 @@ PRINTED: dict[str, dict[str, Any]] = {
     | {"task.ways": 5, "task.shots": 1, "orthogonal": NONE},
 }
 
-# Filters of every convolution but 1×1 shortcuts, and the width of the features: tables 2.1, 2.7, B.1, B.2, C.1, D.1, D.2, E.3, F.1, F.2.
+# Filters of every convolution except 1×1 shortcuts, and the feature dimension:
+# tables 2.1, 2.7, B.1, B.2, C.1, D.1, D.2, E.3, F.1, F.2.
 FILTERS: dict[str, tuple[list[int], int]] = {
     "lsoftmax-mnist": ([64] * 1 + [64] * 3 + [64] * 3 + [64] * 3, 256),
     "lsoftmax-cifar10": ([64] * 1 + [64] * 4 + [96] * 4 + [128] * 4, 256),
@@ -425,7 +435,7 @@ def test_the_weight_of_the_energy_follows_the_space(half_space: bool, weight: fl
     assert compressive.build(model=network).hidden == 1.0
 
 
-# Rows and columns of a table are settings of its recipe: what the docstring names, and what the text has there.
+# Rows and columns of a table: the recipe, the changes that its docstring names, and the settings in the text.
 ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "3.4, L-LW": (
         "spherenet-cifar100",

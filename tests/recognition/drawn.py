@@ -1,4 +1,4 @@
-"""Images drawn by tests, and a small embedder of them."""
+"""Synthetic images for tests, and a small embedder for them."""
 
 import functools
 
@@ -13,7 +13,7 @@ from hypersphere.recognition import Embedder
 
 
 def picture(identity, index, noise=40, side=16):
-    """A pattern of its identity with noise of its own."""
+    """Draw an image: one pattern per identity, with different noise per index."""
     pattern = np.random.default_rng(identity).integers(0, 2, (4, 4)) * 200
     noisy = np.kron(pattern, np.ones((side // 4, side // 4))) + np.random.default_rng([identity, index, 1]).normal(
         0, noise, (side, side)

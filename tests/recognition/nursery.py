@@ -1,7 +1,7 @@
-"""Processes for tests of galleries: one interpreter that has imported everything forks them in milliseconds.
+"""Processes for tests of galleries. They start in milliseconds: an interpreter with all imports forks them.
 
-It reads lines ``run <job> <address> <log> <argument>``, parted by tabs, and answers with the process's number; ``wait
-<number>`` answers with its status. A job writes one line at a time to its log, so that a kill leaves whole lines.
+The interpreter reads tab-separated lines. ``run <job> <address> <log> <argument>`` answers with the process id, and
+``wait <pid>`` answers with the exit status. A job writes its log line by line, so a kill leaves only whole lines.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import sys
 
 
 def enrol_forever(address, log, start):
-    """Enroll three templates of ever new people; remove every other one again. "+ i" and "- i" are acknowledgements."""
+    """Enroll new people with three templates each, and remove every second one. "+ i" and "- i" acknowledge this."""
     import torch
 
     from hypersphere.recognition import Gallery
@@ -27,7 +27,7 @@ def enrol_forever(address, log, start):
 
 
 def write(address, log, name):
-    """Enroll ten people that only this process enrolls, and ten templates of a shared person."""
+    """Enroll ten people of this process alone, and ten templates of each of two shared people."""
     import torch
 
     from hypersphere.recognition import Gallery
@@ -40,7 +40,7 @@ def write(address, log, name):
 
 
 def read(address, log, times):
-    """Say what is there: the best match of ones, and the number of templates of everyone."""
+    """Log the best match of a vector of ones and the number of templates per identity."""
     import torch
 
     from hypersphere.recognition import Gallery
@@ -52,7 +52,7 @@ def read(address, log, times):
 
 
 class Nursery:
-    """Starts and awaits processes."""
+    """Start processes and wait for them."""
 
     def __init__(self):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
@@ -91,11 +91,11 @@ def _serve():
 
     from hypersphere.recognition.stores import postgres_store, sqlite_templates  # noqa: F401
 
-    for module in ("psycopg", "pgvector.psycopg"):  # the children need not import them again
+    for module in ("psycopg", "pgvector.psycopg"):  # so that children do not import them again
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     torch.set_num_threads(1)
-    sqlite_templates.MIN_REMOVED_FOR_COMPACTION = 4  # so that compactions are among what is killed
+    sqlite_templates.MIN_REMOVED_FOR_COMPACTION = 4  # so that kills also hit compactions
     for line in sys.stdin:
         command, *words = line.rstrip("\n").split("\t")
         if command == "run":

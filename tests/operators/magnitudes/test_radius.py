@@ -16,7 +16,7 @@ LEARNABLE = {
 
 
 def patch_mean(layer, x):
-    """The mean patch norm, from the plain patches."""
+    """Return the mean norm of the unfolded patches."""
     return torch.nn.functional.unfold(x, layer.kernel_size, padding=layer.padding).norm(dim=1).mean().item()
 
 

@@ -29,7 +29,7 @@ class TestSphere(BoundedContract, MagnitudeContract):
 
 
 class TestWeightedSphere(FormulaContract):
-    """α‖w‖·g(θ), the text's example of 4.3.5."""
+    """α‖w‖·g(θ), the example in 4.3.5."""
 
     magnitude = Sphere(weighted="linear")
 

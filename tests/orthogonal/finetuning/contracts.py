@@ -1,4 +1,4 @@
-"""The contracts of methods of fine-tuning, for every kind of layer."""
+"""Contract tests of fine-tuning methods, for every kind of layer."""
 
 import copy
 import pickle
@@ -33,7 +33,7 @@ class Conv1D(nn.Module):
 
 
 class Attention(nn.MultiheadAttention):
-    """Self-attention with one argument like the other layers."""
+    """Self-attention that takes one argument, like the other layers."""
 
     def forward(self, x):
         return super().forward(x, x[..., : self.kdim], x[..., : self.vdim], need_weights=False)[0]
@@ -113,7 +113,7 @@ class TuningContract:
 
     @every_layer
     def test_gradients_agree_with_those_through_the_weight(self, kind):
-        """Compare a layer that rotates its inputs with one whose weight is formed and differentiated by autograd."""
+        """Compare a layer that rotates its inputs with one that forms its weight and uses autograd."""
         layer, x = build(kind, torch.float64)
         self.shake(self.tune(layer))
         x.requires_grad_()
@@ -234,7 +234,7 @@ class RotationContract(TuningContract):
             self.compare(old, new, 3 if "in_proj" in key else 2 if "grouped" in kind else 1)
 
     def compare(self, old, new, parts):
-        """One R for each part: the Gram matrix of its rows stays."""
+        """Check that the Gram matrix of each part is unchanged, because each part has one R."""
         for a, b in zip(old.chunk(parts), new.chunk(parts), strict=True):
             assert torch.allclose(b @ b.T, a @ a.T, atol=1e-12)
 

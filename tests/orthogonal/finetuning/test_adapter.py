@@ -36,7 +36,7 @@ def test_a_layer_with_a_forward_of_its_own_keeps_it():
 
 
 def test_code_that_reads_the_weight_gets_the_effective_weight():
-    """In evaluation an encoder layer reads the weights directly instead of calling its layers; both agree."""
+    """In evaluation mode an encoder layer reads the weights directly and skips its submodules; both paths agree."""
     encoder = nn.TransformerEncoderLayer(16, 2, 64, batch_first=True, dropout=0.0)
     shake(finetune(encoder, block=4, classifier=False))
     x = torch.randn(2, 5, 16)

@@ -46,7 +46,7 @@ def test_adapters_go_from_one_base_to_a_fresh_one(tmp_path, method, options):
 def test_the_file_is_small(tmp_path):
     model = finetune(nn.Sequential(nn.Linear(768, 3072), nn.Linear(3072, 768)), block=32, classifier=False)
     save_adapters(model, tmp_path / "a.safetensors")
-    assert (tmp_path / "a.safetensors").stat().st_size < 4 * (24 + 96) * 496 + 4000  # of 19 MB
+    assert (tmp_path / "a.safetensors").stat().st_size < 4 * (24 + 96) * 496 + 4000  # the model has 19 MB
 
 
 def test_another_base_is_refused_by_name(tmp_path):
@@ -97,7 +97,7 @@ def test_refuses(tmp_path):
 
 
 def _headed():
-    """Parameters of the same names where the file has others, but no layer of the tuned names."""
+    """Return a model that has the classifier "6" of the file, but none of its tuned layers."""
 
     class Linear(nn.Module):
         def __init__(self):

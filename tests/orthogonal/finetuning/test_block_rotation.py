@@ -12,7 +12,7 @@ class TestOFT(RotationContract):
 
 
 class TestOFTNeumann(RotationContract):
-    """A long series of small matrices is the transform itself, to rounding."""
+    """For small matrices, a long Neumann series equals the Cayley transform up to rounding."""
 
     method = TuningMethod("oft", 4, terms=60)
     size = 0.1

@@ -117,7 +117,7 @@ class TestPeer:
         ours = finetune(copy.deepcopy(layer), "hra", rank=4)
         theirs = self.wrap(peft, layer, lambda **k: peft.HRAConfig(r=4, **k))
         u = theirs.base_model.model[0].hra_u["default"]
-        # theirs is W H₁⋯H_r, ours W (H₁⋯H_r)ᵀ: the reflections in the other order
+        # peft computes W H₁⋯H_r, we compute W (H₁⋯H_r)ᵀ: the reverse order
         ours.parametrizations.weight[0].change.inputs.raw.data.copy_(u.detach().flip(1)[None])
         x = torch.randn(7, 32)
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
@@ -130,7 +130,7 @@ class TestPeer:
         tuner.boft_s["default"].data.fill_(1)
         full = tuner.boft_R["default"].detach()[0]
         i, j = torch.triu_indices(8, 8, 1)
-        raw = ((full.mT - full) / 2)[:, i, j]  # their transform has the other sign
+        raw = ((full.mT - full) / 2)[:, i, j]  # peft's Cayley transform has the opposite sign
         ours.parametrizations.weight[0].change.inputs.raw.data.copy_(raw[None, None])
         x = torch.randn(7, 32)
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
@@ -165,6 +165,6 @@ class TestPeer:
             theirs.merge_adapter()
             off = ((theirs(x) - y).norm() / y.norm()).item()
         except RuntimeError:
-            assert kernel[0] != kernel[1]  # the size of a filter is computed from one side of the kernel
+            assert kernel[0] != kernel[1]  # peft computes the filter size from one side of the kernel
         else:
             assert off > 0.1

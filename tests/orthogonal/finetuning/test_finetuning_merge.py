@@ -45,7 +45,7 @@ def test_the_rotation_is_that_of_procrustes():
         parts = 3 if "in_proj" in name else 1
         for i, (x, y) in enumerate(zip(a.chunk(parts), b.chunk(parts), strict=True)):
             expected = torch.from_numpy(scipy.linalg.orthogonal_procrustes(x.numpy(), y.numpy())[0]).T
-            assert torch.linalg.det(expected) > 0  # these examples need no correction
+            assert torch.linalg.det(expected) > 0  # already rotations, so their sign needs no correction
             assert torch.allclose(r[i], expected, atol=1e-10), name
             assert torch.allclose(x @ r[i].T + residual[i], y, atol=1e-12)
 
@@ -61,7 +61,7 @@ def test_a_rotation_leaves_no_residual_and_free_directions_stay(neurons):
     assert torch.allclose(torch.linalg.det(r), torch.ones(1, dtype=torch.float64))
     still = split_finetuning(base, base)["weight"].rotation[0]
     assert torch.allclose(still, eye, atol=1e-10)
-    if neurons == 3:  # directions without old and new neurons are not rotated
+    if neurons == 3:  # directions orthogonal to all old and new neurons stay
         seen = torch.linalg.qr(torch.cat([base.weight, tuned.weight]).T).Q
         outside = eye - seen @ seen.T
         assert torch.allclose(r[0] @ outside, outside, atol=1e-10)

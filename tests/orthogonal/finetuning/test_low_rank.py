@@ -7,7 +7,7 @@ from tests.orthogonal.finetuning.contracts import TuningContract, build, every_l
 
 
 class LowRankContract(TuningContract):
-    """A change of low rank: the formula by dense products in float64."""
+    """A low-rank change, compared with its formula by dense products in float64."""
 
     @staticmethod
     def formula(w, down, up, lengths):

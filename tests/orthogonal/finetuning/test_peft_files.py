@@ -148,7 +148,7 @@ def test_differences_from_peft_are_refused_with_the_reason(tmp_path):
 
 
 def test_peft_is_wrong_about_larger_kernels(tmp_path):
-    """The reason for the refusal: peft's outputs differ from those of its own merged layer."""
+    """This is why such files are refused: peft's outputs differ from those of its own merged layer."""
     config = peft.OFTConfig(oft_block_size=4, use_cayley_neumann=False, target_modules=["0"])
     theirs = peft.get_peft_model(convolutional(3), config)
     with torch.no_grad():
@@ -203,4 +203,4 @@ def test_damaged_and_foreign_folders_are_refused(tmp_path):
     assert "which matches no parameter of the model" in message()
     key = "base_model.model.0.oft_R.weight"
     save_file({key: tensors[key][:1, :3].contiguous()}, tmp_path / "adapter_model.safetensors")
-    assert "has shape (8, 3), the layer needs (8, 1)" in message()  # blocks of three numbers do not divide 16
+    assert "has shape (8, 3), the layer needs (8, 1)" in message()  # 3 × 3 blocks do not divide 16

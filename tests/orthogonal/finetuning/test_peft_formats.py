@@ -1,4 +1,7 @@
-"""The tensors of peft's files, compared with the equations of its methods in float64. test_peft_files.py compares with peft."""
+"""The tensors of peft's files, compared with the equations of its methods in float64.
+
+The comparison with peft itself is in test_peft_files.py.
+"""
 
 import pytest
 import torch
@@ -21,7 +24,7 @@ def tune(name, **options):
 
 
 def rotate_blocks(tensors, block):
-    """R of OFT: (I − Q)(I + Q)⁻¹ of each block."""
+    """R of OFT: (I − Q)(I + Q)⁻¹ per block."""
     i, j = torch.triu_indices(block, block, 1)
     blocks = []
     for entries in tensors["oft_R.weight"].double():

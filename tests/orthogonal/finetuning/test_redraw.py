@@ -45,11 +45,11 @@ def test_projection_after_a_number_of_steps():
     optimizer = train(model, 5, 2)
     own = model[2].parametrizations.weight[0]
     assert (int(own.steps), int(own.redraws)) == (5, 2)
-    assert all(int(s["step"]) == 1 for s in optimizer.state.values())  # earlier states belong to other coordinates
+    assert all(int(s["step"]) == 1 for s in optimizer.state.values())  # a redraw resets the optimizer state
 
 
 def test_blocks_meet_by_redrawing():
-    """Fixed blocks of four cannot reach a subspace that redrawn blocks reach, so redrawing decreases the loss further."""
+    """Redrawn blocks reach a subspace that fixed blocks of four cannot reach, so the loss decreases further."""
     still, drawn = network(), network()
     train(still, 40, 1000)
     train(drawn, 40, 10)
@@ -65,7 +65,7 @@ def test_a_resumed_run_is_the_same_run(stop):
     optimizer = train(first, stop, 4)
     second = network()
     second.load_state_dict(first.state_dict())
-    torch.rand(3)  # the uninterrupted process has drawn other numbers
+    torch.rand(3)  # the global random state must not matter
     train(second, 12 - stop, 4, optimizer.state_dict())
     assert torch.equal(second(X), whole(X))
 

@@ -9,7 +9,7 @@ class TestHRA(RotationContract):
     method = TuningMethod("hra", rank=4)
 
     def test_second_derivatives_are_refused(self):
-        """Its gradient is computed by autograd, so second derivatives are correct instead."""
+        """Override the inherited test: autograd computes the gradient here, so second derivatives are correct."""
         turn = (
             self.shake(self.tune(torch.nn.Linear(6, 40, dtype=torch.float64))).parametrizations.weight[0].change.inputs
         )

@@ -17,7 +17,7 @@ every_layer = pytest.mark.parametrize("kind", LAYERS)
 
 
 def kept(layer, x):
-    """Return the count of numbers saved for the backward pass, except parameters and input, and the output."""
+    """Count the numbers saved for backward, without parameters and input. Also return the output."""
     own = {p.untyped_storage().data_ptr() for p in layer.parameters()} | {x.untyped_storage().data_ptr()}
     found = {}
 

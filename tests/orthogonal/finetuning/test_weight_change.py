@@ -11,7 +11,7 @@ from hypersphere.orthogonal.finetuning.weight_change import WeightChange, Weight
 
 
 class Scaled(WeightChange):
-    """A minimal change: one factor of all rows."""
+    """A minimal change: one factor for all rows."""
 
     def __init__(self, method=None, layout=None, rows=None, like=None, generator=None):
         nn.Module.__init__(self)

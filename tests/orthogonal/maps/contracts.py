@@ -1,4 +1,4 @@
-"""The contracts of maps to orthogonal matrices."""
+"""Contract tests of maps to orthogonal matrices."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ SINGULAR = {
 
 
 class MapContract:
-    """A pure function on square matrices whose values are orthogonal."""
+    """A pure function from square matrices to orthogonal matrices."""
 
     starts = tuple(SINGULAR)
 
@@ -103,7 +103,7 @@ class MapContract:
 
 
 class HandWrittenBackward:
-    """A map whose gradient is not autograd's own."""
+    """A map with a handwritten backward pass."""
 
     def test_the_gradient_ignores_autocast(self):
         x = torch.randn(16, 16, requires_grad=True)

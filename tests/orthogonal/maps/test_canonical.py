@@ -6,7 +6,7 @@ from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
 
 
 def by_eigenvectors(x):
-    """F.11 as printed: X V d^{−1/2} of the Gram matrix, largest eigenvalues first, each v with its largest entry positive."""
+    """F.11 as printed: X V d^{−1/2}, eigenvalues of XᵀX in descending order, the largest entry of each v positive."""
     d, v = torch.linalg.eigh(x.T @ x)
     d, v = d.flip(0), v.flip(1)
     v = v * torch.sign(v[v.abs().argmax(0), torch.arange(len(d))])

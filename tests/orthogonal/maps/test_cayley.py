@@ -43,7 +43,7 @@ class TestCayley(HandWrittenBackward, MapContract):
         r = cayley(a, terms=terms)
         assert torch.allclose(r, (torch.eye(6) + a) @ series)
         assert torch.linalg.matrix_norm(r - cayley(a), 2) <= 0.3 ** (terms + 1) * 1.001
-        # for an even order the error of RᵀR is of second order
+        # with an even number of terms, the error of RᵀR is the square of the error of R
         assert deviation(r) <= 0.3 ** (2 * terms + 2) * 1.001
 
     def test_the_series_gradcheck(self):
@@ -56,7 +56,7 @@ class TestCayley(HandWrittenBackward, MapContract):
 
 
 class TestThin(HandWrittenBackward):
-    """R·V without R."""
+    """The product R·V, computed without forming R."""
 
     def function(self, x):
         return Cayley().act(x, torch.eye(len(x))[:-1])

@@ -9,7 +9,7 @@ from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
 
 
 def one_by_one(x):
-    """The product of dense rotations, stage after stage; a stage holds the entries (i, j) with n − 1 − i + 2j its number."""
+    """Multiply dense rotations stage by stage; entry (i, j) belongs to stage n − 1 − i + 2j."""
     n = x.shape[-1]
     result = torch.eye(n, dtype=x.dtype)
     for stage in range(2 * n - 3):
@@ -25,7 +25,7 @@ def one_by_one(x):
 
 
 def eliminate(r):
-    """X with givens(X) = r: the angles that make r triangular, column after column from below."""
+    """Return X with givens(X) = r: the angles that make r triangular, column by column from the bottom."""
     n, x = r.shape[-1], torch.zeros_like(r)
     for stage in range(2 * n - 3):
         for j in range(n):

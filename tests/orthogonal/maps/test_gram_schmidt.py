@@ -8,7 +8,7 @@ from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
 
 
 def algorithm_1(u):
-    """The process as printed in F.1, one column after the other."""
+    """The process as printed in F.1, column by column."""
     n = u.shape[0]
     r = torch.zeros_like(u)
     for j in range(n):
@@ -51,7 +51,7 @@ class TestModified(MapContract):
         return gram_schmidt(x, modified=True)
 
     def matrices(self, *shape, dtype=torch.float64):
-        # one pass of either loop loses digits in proportion to the condition number; iterations restore them
+        # one pass loses digits in proportion to the condition number, so these matrices are well conditioned
         eye = torch.eye(shape[-1], dtype=dtype)
         return super().matrices(*shape, dtype=dtype) / shape[-1] ** 0.5 + 2 * eye
 

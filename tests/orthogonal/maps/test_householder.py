@@ -6,7 +6,7 @@ from tests.orthogonal.maps.contracts import SINGULAR, HandWrittenBackward, MapCo
 
 
 def algorithm_3(u):
-    """The algorithm as printed in F.1.2, with every reflector formed; σ = 0 needs none."""
+    """The algorithm as printed in F.1.2, with every reflector as a dense matrix; σ = 0 needs none."""
     u, n = u.clone(), u.shape[0]
     q = torch.eye(n, dtype=u.dtype)
     for j in range(n - 1):

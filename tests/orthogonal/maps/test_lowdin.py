@@ -40,7 +40,7 @@ class TestMethod(OrthogonalContract):
 
 
 def test_single_precision_that_does_not_converge_is_done_in_double(monkeypatch):
-    """LAPACK does not converge for this 256×256 float32 matrix with clustered singular values, as in training from the identity."""
+    """LAPACK can fail to converge in float32 if singular values are clustered, as in training from the identity."""
     svd, x = torch.linalg.svd, torch.eye(4) + 0.01 * torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     expected = lowdin(x)
 

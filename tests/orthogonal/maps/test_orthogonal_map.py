@@ -52,7 +52,7 @@ class TestUsersModule:
 
 
 class Bent(Map):
-    """A nonlinear T(v) (F.35): no matrix R."""
+    """A nonlinear T(v) (F.35), which has no matrix R."""
 
     def act(self, raw, rows):
         return rows + torch.tanh(rows @ raw.mT)

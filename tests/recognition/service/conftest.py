@@ -1,4 +1,4 @@
-"""A recognizer on a new gallery, and a client of it."""
+"""Fixtures: a recognizer on a new gallery, and a client for it."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def model():
 
 @pytest.fixture
 def make_recognizer(tmp_path, model):
-    """Builds recognizers with limits of one's own and closes them in the end."""
+    """Return a function that builds recognizers with given limits. They are closed after the test."""
     made = []
 
     def make(path="people.db", embedder=model, **limits):

@@ -1,4 +1,4 @@
-"""Pictures of four people, a network that tells them apart, and a client that asks an application without a server."""
+"""Synthetic images of four people, a network that separates them, and a client that needs no server."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
 
 
 def picture(person, shot=0, form="PNG", size=12):
-    """The bytes of an image; people differ by where they are bright, shots by noise. Number 3 is like nobody."""
+    """Return an encoded image. People differ in their bright area, shots in noise. Person 3 resembles nobody."""
     pixels = np.random.default_rng(10 * person + shot).normal(40, 5, (12, 12))
     pixels[(person // 2) * 6 : (person // 2) * 6 + 6, (person % 2) * 6 : (person % 2) * 6 + 6] += 150
     pixels = 255 - pixels if person == 3 else pixels
@@ -35,14 +35,14 @@ def embedder(seed=1):
 
 
 def calibrate(path, model):
-    """A threshold between the same person and others, kept as one of a false accept rate."""
+    """Store a threshold for a false accept rate that separates the same person from others."""
     with Gallery(path, model.fingerprint, create=False) as gallery:
         scores, same = torch.tensor([0.99, 0.9, 0.9] + 200 * [0.5]), torch.tensor([True] + 202 * [False])
         gallery.calibrate(far=1 / 201, pairs=(scores, same))
 
 
 class Client:
-    """Asks an application; every request has its own loop, as if it came alone."""
+    """Send requests to an application; every request has its own event loop."""
 
     def __init__(self, recognizer, keys=None, **options):
         self.app = create_app(recognizer, keys)
@@ -71,7 +71,7 @@ class Client:
 
 
 def refused(answer, status, code):
-    """Check that an answer is the one error_response, and return its message."""
+    """Check that a response is the expected error, and return its message."""
     assert (answer.status_code, set(answer.json())) == (status, {"error"}), answer.text
     error = answer.json()["error"]
     assert set(error) == {"code", "message", "request_id"}
