@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-import tests.typecheck  # the hook finds it by name
+import tests.typecheck  # the import hook looks it up by name
 
 jaxtyping.jaxtyped = tests.typecheck.typed
 jaxtyping.install_import_hook(["hypersphere", "studies"], "tests.typecheck.check")
@@ -21,7 +21,10 @@ settings.load_profile("default")
 
 
 def _typed_once(check):
-    """A check of gradients runs its function, there and back, with the types checked once, then without: shapes stay the same."""
+    """Check shapes and types in one forward and backward pass, then turn these checks off for the rest of gradcheck.
+
+    The shapes are the same in every pass.
+    """
 
     @functools.wraps(check)
     def run(function, inputs, *args, **options):
@@ -46,7 +49,7 @@ torch.autograd.gradgradcheck = _typed_once(torch.autograd.gradgradcheck)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """What is collected stays until the end: a million objects that are never garbage need not be looked through."""
+    """Turn off garbage collection while tests are collected, because the collected tests live until the end."""
     gc.disable()
     try:
         return (yield)
@@ -57,13 +60,13 @@ def pytest_collection(session):
 
 @pytest.fixture(autouse=True)
 def _seed():
-    # torch.manual_seed writes down the whole stack for a GPU that is not there, which takes milliseconds
+    # Without a GPU, torch.manual_seed records a stack trace for CUDA, which takes milliseconds.
     torch.manual_seed(0) if torch.cuda.is_available() else torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
 def _untyped(request):
-    """torch.compile cannot trace the run-time shape checks; tests marked ``untyped`` run without them."""
+    """Turn off the shape checks in tests marked ``untyped``, because torch.compile cannot trace them."""
     off = request.node.get_closest_marker("untyped") is not None
     if off:
         _bare_autograd_functions(torch.autograd.Function)
@@ -73,7 +76,7 @@ def _untyped(request):
 
 
 def _bare_autograd_functions(parent):
-    """Dynamo reads the signatures of custom backwards, so even a wrapper that checks nothing is in its way."""
+    """Remove the type-checking wrappers of custom autograd functions, because Dynamo reads their signatures."""
     for cls in parent.__subclasses__():
         _bare_autograd_functions(cls)
         if cls.__module__.startswith("hypersphere"):

@@ -9,7 +9,7 @@ torch.manual_seed(0)
 network = nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10))
 before = hs.hyperspherical_energy(network[1].weight).item()
 hs.overparameterize(network, "cayley")  # the classifier, the last layer, is trained as usual
-optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)  # create it afterwards: the parameters are new
+optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)  # create it afterwards, because the parameters are new
 
 for epoch in range(3):
     for images, labels in hs.data.Loader(hs.data.Digits(), batch_size=128, seed=epoch):

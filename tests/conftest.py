@@ -11,7 +11,7 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session")
 def pool():
-    """Three processes that are started once, for all tests that need some."""
+    """Three processes, started once and shared by all tests that need them."""
     processes = Pool()
     yield processes
     processes.close()

@@ -13,12 +13,12 @@ from tests.processes import forked
 
 
 def run(worker: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
-    """``worker(rank, *args)`` in each process of one gloo group; what each returned, by rank.
+    """Run ``worker(rank, *args)`` in each process of one gloo group. Return the results by rank.
 
     The worker must be a module-level function; its result is saved with torch.save and must load with ``weights_only``.
     """
     with tempfile.TemporaryDirectory() as folder:
-        forked()  # starts the process that is forked
+        forked()  # starts the server process that forks the workers
         mp.start_processes(_enter, (worker, folder, processes, args), nprocs=processes, start_method="forkserver")
         return [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(processes)]
 

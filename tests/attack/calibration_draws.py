@@ -1,4 +1,4 @@
-"""Thresholds of galleries by drawn strangers: new strangers are accepted at most at the promised rate."""
+"""Gallery thresholds calibrated on random strangers: new strangers are accepted at most at the promised rate."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ CASES = ((60, 10, 0.05, 0.3), (60, 2, 0.05, 1.0), (30, 20, 0.1, 0.3), (299, 3, 0
 
 
 def attack(scale: float) -> Iterator[Tally]:
-    """Yield a tally per number of people, pictures per person, rate and spread of a person's pictures."""
+    """Yield one tally per case: number of people, pictures per person, rate, and spread of a person's pictures."""
     from hypersphere.recognition import Gallery
 
     for people, pictures, fpir, spread in CASES:

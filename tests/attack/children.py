@@ -1,4 +1,4 @@
-"""Forked workers: a case that kills, hangs or exhausts its worker is told apart from one that is answered."""
+"""Run cases in forked workers, and detect the cases that crash, hang or exhaust their worker."""
 
 import contextlib
 import faulthandler
@@ -13,17 +13,17 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-CPU_SECONDS = 60.0  # of one case; the alarm counts computing, not waiting, so a busy machine does not matter
+CPU_SECONDS = 60.0  # per case; the alarm counts CPU time, so a busy machine does not matter
 MEMORY = 4 << 30  # bytes of address space beyond what the worker has at its start
 
 
 def each(
     cases: Sequence[Any], work: Callable[[Any], dict[str, Any]], cpu: float = CPU_SECONDS
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """``(case, answer)`` for every case, computed in a forked worker; a new one is made when one dies.
+    """Yield ``(case, answer)`` for every case, computed in a forked worker. A new worker replaces one that dies.
 
-    The answer of a case that killed its worker is ``{"died": signal name or exit status}``; that of a case that computed
-    for more than ``cpu`` seconds is ``{"died": "SIGPROF"}``.
+    If a case kills its worker, the answer is ``{"died": signal name or exit status}``. If it computes for more than
+    ``cpu`` seconds, the answer is ``{"died": "SIGPROF"}``.
     """
     start = 0
     while start < len(cases):
@@ -46,7 +46,7 @@ def each(
 
 
 def command(arguments: Sequence[str]) -> dict[str, Any]:
-    """The command line called in this process: ``status``, ``out``, ``err``, and ``traceback`` of what it did not catch."""
+    """Run a command in this process. Return ``status``, ``out``, ``err``, and ``traceback`` of an uncaught error."""
     from hypersphere.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -63,7 +63,7 @@ def command(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def sentence(answer: dict[str, Any]) -> str | None:
-    """What is wrong with the answer of a command that may succeed or refuse; None when nothing is."""
+    """Return what is wrong with the answer of a command, or None. The command may succeed or refuse."""
     if "died" in answer:
         return f"died: {answer['died']}"
     if answer["traceback"]:
@@ -82,9 +82,9 @@ def _serve(cases: Sequence[Any], work: Callable[[Any], dict[str, Any]], pipe: in
         size = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    faulthandler.disable()  # a worker that dies is told by its parent
+    faulthandler.disable()  # the parent reports a worker that dies
     silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 2)  # what libraries say below Python
+    os.dup2(silent, 2)  # hides what C libraries print
     with os.fdopen(pipe, "w", encoding="utf-8") as answers:
         for case in cases:
             signal.setitimer(signal.ITIMER_PROF, cpu)

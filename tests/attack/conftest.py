@@ -1,4 +1,4 @@
-"""The modules here are programs for `make attack`; pytest collects only the tests of them, and no doctests."""
+"""Collect only the test files here, and no doctests: the other modules are programs for `make attack`."""
 
 import pathlib
 

@@ -1,7 +1,9 @@
-"""Coverage-guided fuzzing of every reader of foreign files: it reads or refuses with a sentence, in bounded time and memory.
+"""Coverage-guided fuzzing of every reader of foreign files, within limits of time and memory.
 
-Atheris changes the bytes of small valid files and keeps the changes that reach new lines of the package. Each reader runs in a
-process of its own, because atheris ends the process that it runs in.
+A reader must read the file or refuse it with a one-sentence error.
+
+Atheris changes the bytes of small valid files and keeps the changes that reach new lines of the package. Each reader
+runs in its own process, because atheris ends the process that it runs in.
 """
 
 import contextlib
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterator
 from . import tally as rows
 from .tally import Tally
 
-SECONDS = 30  # for each reader
+SECONDS = 30  # per reader
 SECONDS_PER_FILE, MEBIBYTES = 25, 4096
 ROOT = pathlib.Path(__file__).parents[2]
 Read = Callable[[bytes], object]
@@ -190,7 +192,7 @@ def _read_source(ending: str) -> Read:
 
         with _file(content, f"source{ending}") as path:
             for name in "ab":
-                (path.parent / f"{name}.png").write_bytes(b"")  # a table only names its pictures
+                (path.parent / f"{name}.png").write_bytes(b"")  # the table reader does not open the pictures
             return len(open_source(path))
 
     return read
@@ -231,7 +233,7 @@ def main() -> None:
     valid, read = READERS[name]
     with atheris.instrument_imports(include=["hypersphere.data", "hypersphere.files", "hypersphere.config"]):
         for content in valid():
-            read(content)  # imports what the reader needs, and proves that valid files are read
+            read(content)  # imports the dependencies of the reader, and checks that it reads valid files
 
     def try_one(content: bytes) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Small files that are expensive to decode: each is decoded or refused within the time limit, whatever the decoder does."""
+"""Small files that are expensive to decode: each is decoded or refused within the time limit."""
 
 import io
 import random
@@ -9,7 +9,7 @@ from . import tally as rows
 from .tally import Tally
 
 COUNT = 40
-SECONDS, SLACK = 1.0, 5.0  # the limit, and what starting a process may add on a busy machine
+SECONDS, SLACK = 1.0, 5.0  # the limit, and the time to start a process on a busy machine
 
 
 def attack(scale: float) -> Iterator[Tally]:
@@ -36,7 +36,7 @@ def attack(scale: float) -> Iterator[Tally]:
 
 
 def many_scans(size: int, scans: int) -> bytes:
-    """Return a progressive JPEG of few bytes whose decoder passes over all pixels once per scan."""
+    """Return a small progressive JPEG with many scans; the decoder reads all pixels once per scan."""
     from PIL import Image
 
     file = io.BytesIO()

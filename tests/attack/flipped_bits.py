@@ -1,4 +1,4 @@
-"""One bit of a file flipped: every kind of file is refused, or gives exactly what was written."""
+"""Files with one flipped bit: each is refused, or its content is exactly what was written."""
 
 import pathlib
 import random
@@ -37,7 +37,7 @@ def _flips(tally: Tally, count: int, files: list[pathlib.Path], read: Reader, fo
     for number in range(count):
         file = files[number % len(files)]
         size = len(contents[file])
-        # Half of the flips hit the head, where a file says what it is.
+        # Half of the flips hit the header, which describes the file.
         at = draw.randrange(min(size, 2048)) if draw.random() < 0.5 else draw.randrange(size)
         places.append((file, at, draw.randrange(8)))
     tally.conditions = {"files": {file.name: len(content) for file, content in contents.items()}}

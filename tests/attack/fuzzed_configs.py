@@ -1,4 +1,4 @@
-"""Config files of runs, changed by hand or by chance: resumed, or refused with one sentence."""
+"""Randomly changed config files of runs: the run is resumed, or refused with one sentence."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ from .children import each
 from .fuzzed_settings import RECIPES, SMALL, judge, train, warm
 from .tally import Tally
 
-BLOCKS, FILES = 6, 310  # of each block
+BLOCKS, FILES = 6, 310  # files per block
 
 
 def attack(scale: float) -> Iterator[Tally]:
@@ -24,7 +24,7 @@ def attack(scale: float) -> Iterator[Tally]:
 
 
 def files(tally: Tally, count: int, block: int) -> Tally:
-    """``config.json`` of a run, changed: values, keys, types, nesting, bytes."""
+    """Change values, keys, types, nesting or bytes of the ``config.json`` of a run, and resume the run."""
     draw = random.Random(2200 + block)
     with tempfile.TemporaryDirectory() as folder:
         cases = [_file(draw, number, folder) for number in range(count)]

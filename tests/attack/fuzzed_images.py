@@ -1,4 +1,4 @@
-"""Damaged and hostile pictures: each is decoded, or refused with one kind of error, within limits of time and memory."""
+"""Damaged and hostile pictures: each is decoded or refused with one kind of error, within limits of time and memory."""
 
 import io
 import random
@@ -73,7 +73,7 @@ def _damaged(draw: random.Random, content: bytes) -> bytes:
         return bytes(raw[: draw.randrange(len(raw) + 1)])
     if roll < 0.2:
         return draw.randbytes(draw.randrange(200))
-    if roll < 0.3:  # a plausible length field becomes a huge one
+    if roll < 0.3:  # overwrite a possible length field with an extreme value
         at = draw.randrange(max(1, min(len(raw) - 4, 200)))
         raw[at : at + 4] = struct.pack(draw.choice("<>") + "I", draw.choice((0, 1, 2**31 - 1, 2**32 - 1, 65535, 10**6)))
         return bytes(raw)
@@ -84,14 +84,14 @@ def _damaged(draw: random.Random, content: bytes) -> bytes:
         at = draw.randrange(len(raw))
         del raw[at : at + draw.randrange(1, 64)]
         return bytes(raw)
-    first = draw.random() < 0.5  # headers decide more than pixels do
+    first = draw.random() < 0.5  # headers have more effect than pixels
     for _ in range(draw.choice((1, 1, 2, 8, 40))):
         raw[draw.randrange(min(len(raw), 120) if first else len(raw))] ^= 1 << draw.randrange(8)
     return bytes(raw)
 
 
 def _originals() -> list[tuple[str, bytes]]:
-    """Small pictures in every format and mode that can be written here, and files that only look like pictures."""
+    """Return small pictures in every format and mode that Pillow can write, and files that only look like pictures."""
     import numpy as np
     from PIL import Image
 
@@ -115,7 +115,7 @@ def _originals() -> list[tuple[str, bytes]]:
             try:
                 image.save(buffer, form)
             except (OSError, KeyError, ValueError):
-                continue  # this format has no such mode
+                continue  # the format does not support the mode
             found.append((f"{form} {mode}", buffer.getvalue()))
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -128,7 +128,7 @@ def _originals() -> list[tuple[str, bytes]]:
 
 
 def _bomb() -> bytes:
-    """A PNG of 60,000 × 60,000 pixels in a few kilobytes."""
+    """Return a PNG of 60,000 × 60,000 pixels in a few kilobytes."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

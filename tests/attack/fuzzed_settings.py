@@ -1,4 +1,4 @@
-"""Nonsense settings: success, or one sentence with status 1 or 2, and no folder of a refused start."""
+"""Nonsense settings: the command succeeds, or refuses with one sentence and status 1 or 2 and leaves no folder."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ from . import tally as rows
 from .children import command, each, sentence
 from .tally import Tally
 
-BLOCKS, SETTINGS = 12, 280  # of each block
+BLOCKS, SETTINGS = 12, 280  # settings per block
 NUMBERS = [
     "-1",
     "0",
@@ -72,7 +72,7 @@ WORDS = [
     "[[[[",
     '{"call":"SGD"}',
 ]
-WORK = ("steps", "accumulate", "iterations", "episodes", "samples", "turns", "count")  # what is done so often
+WORK = ("steps", "accumulate", "iterations", "episodes", "samples", "turns", "count")  # keys that set repetitions
 SMALL = [
     *(
         "steps=1",
@@ -102,7 +102,7 @@ RECIPES = [
 
 
 def attack(scale: float) -> Any:
-    """Yield a tally for each part; they are in blocks, because each takes minutes."""
+    """Yield a tally for each block. A block takes minutes, so an interrupted attack loses little."""
     warm()
     for block in range(1, BLOCKS + 1):
         if rows.due("settings", f"block {block}"):
@@ -110,7 +110,7 @@ def attack(scale: float) -> Any:
 
 
 def warm() -> None:
-    """Import what a run needs, and read its data, before workers are forked; no gradient is computed here."""
+    """Import modules and read data before forking. Compute no gradient: threads of autograd do not survive a fork."""
     import accelerate  # noqa: F401
     import jinja2  # noqa: F401
     import matplotlib.figure  # noqa: F401
@@ -129,7 +129,7 @@ def warm() -> None:
 
 
 def settings(tally: Tally, count: int, block: int) -> Tally:
-    """Words ``key=value`` on a command line: every key of every recipe, with nonsense, other classes and their own keys."""
+    """Set random keys of every recipe on the command line to nonsense, or to other classes with their own keys."""
     draw = random.Random(2100 + block)
     with tempfile.TemporaryDirectory() as folder:
         cases = [_words(draw, number, folder) for number in range(count)]
@@ -139,7 +139,7 @@ def settings(tally: Tally, count: int, block: int) -> Tally:
 
 
 def judge(tally: Tally, what: str, answer: dict[str, Any]) -> None:
-    """Count an answer: it is wrong if it is no sentence, or left a folder of a refused start, or metrics that are not JSON."""
+    """Count an answer. Failures are a crash, a folder left by a refused start, and metrics that are not JSON."""
     wrong = sentence(answer)
     if wrong is None and answer["status"] and answer["left"]:
         wrong = f"a refused start left {answer['left']}: {answer['err'][-300:]}"
@@ -170,7 +170,7 @@ def train(folder: str, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _left(run: pathlib.Path, answer: dict[str, Any]) -> str:
-    """Files of a start that was refused; a run that diverged after its first checkpoint keeps its own."""
+    """Return the files left by a refused start. A run that diverged after its first checkpoint may keep its files."""
     found = sorted(p.name for p in run.iterdir()) if run.is_dir() else []
     return "" if "last.safetensors" in found else f"{run.name} with {found}" if run.is_dir() else ""
 
@@ -213,7 +213,7 @@ def _words(draw: random.Random, number: int, folder: str) -> dict[str, Any]:
                 [path + ".x", path[:-1], "." + path, path + ".0", path.upper(), "", path + "." + "m." * 40]
             )
         if path.rpartition(".")[2] in WORK and value in NUMBERS and float(value) > 3:
-            value = "-1"  # a million steps are long, and nothing is wrong with them
+            value = "-1"  # a million steps are valid but take too long
         changed.append(f"{path}={value}")
     output = f"{folder}/run/{number}"
     return {"number": number, "words": ["train", recipe, "--size", "smoke", "-o", output, *SMALL, *changed]}

@@ -1,4 +1,4 @@
-"""What a hostile client sends: too much, too slowly, malformed, for paths that are not its own, with wrong keys."""
+"""Requests of a hostile client: too large, too slow, malformed, for forbidden paths, or with wrong keys."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from .fuzzed_images import _damaged
 
 KEY = "correct-horse-battery-staple"
-Sent = tuple[bytes, bool, float]  # what is sent, whether it may be let in, seconds between its bytes
+Sent = tuple[bytes, bool, float]  # content, whether the service may accept it, seconds between bytes
 
 
 def _request(

@@ -1,4 +1,4 @@
-"""The service under hostile requests for ten minutes: no traceback, no leak, nobody let in without a key."""
+"""The service under hostile requests for ten minutes: no traceback, no leak, and no access without a key."""
 
 import os
 import pathlib
@@ -20,8 +20,8 @@ from .hostile_messages import KEY, REQUESTS, Sent
 from .tally import Tally
 
 SECONDS, CLIENTS, PAUSE = 600.0, 4, 0.05
-SENDING = 2.0  # seconds in which a request must have arrived
-GROWTH = 48.0  # MiB between the end of the first fifth and the end; more would be a leak
+SENDING = 2.0  # time limit of the service for receiving a request, in seconds
+GROWTH = 48.0  # MiB of growth allowed after the first fifth; more is a leak
 
 
 def attack(scale: float) -> Iterator[Tally]:
@@ -47,7 +47,7 @@ def attack(scale: float) -> Iterator[Tally]:
 
 
 class Served:
-    """``hypersphere serve`` with a key in a process of its own, on 127.0.0.1 alone."""
+    """``hypersphere serve`` with a key, in its own process, on 127.0.0.1 only."""
 
     def __init__(self, folder: pathlib.Path):
         self.log, self.enrolled = folder / "log", set[str]()
@@ -81,12 +81,12 @@ class Served:
         self.port = int(found[1])
 
     def memory(self) -> float:
-        """Resident MiB."""
+        """Return the resident memory in MiB."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) / 1024
 
     def files(self) -> int:
-        """Open descriptors."""
+        """Return the number of open file descriptors."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ def _wrong(name: str, sent: Sent, status: int | None, body: str, took: float) ->
 
 
 def _exchange(port: int, sent: Sent, draw: random.Random) -> tuple[int | None, str, float]:
-    """Status and body of the answer; None where the connection was closed without one."""
+    """Return status, text and seconds of the answer. The status is None if the connection closed without an answer."""
     content, _, slow = sent
     start, found = time.monotonic(), b""
     try:
@@ -158,14 +158,14 @@ def _exchange(port: int, sent: Sent, draw: random.Random) -> tuple[int | None, s
             else:
                 link.sendall(content)
             if not sent[1] and draw.random() < 0.03:
-                return None, "", 0.0  # goes away without listening
+                return None, "", 0.0  # disconnect without reading the answer
             link.settimeout(45)
             while part := link.recv(65536):
                 found += part
                 if b"\r\n\r\n" in found and len(found) > 1 << 20:
                     break
     except OSError:
-        pass  # refused by closing, which is an answer as well
+        pass  # the service may refuse by closing the connection
     head = re.match(rb"HTTP/1\.1 (\d{3})", found)
     return int(head[1]) if head else None, found.decode("utf-8", "replace"), time.monotonic() - start
 

@@ -1,4 +1,4 @@
-"""Writers of galleries killed at any moment, in both stores: everything acknowledged is there, and the check passes."""
+"""Gallery writers killed at random times, in both stores: acknowledged writes are kept, and the check passes."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ from . import tally as rows
 from .tally import Tally
 
 KILLS = {"SQLite": 210, "PostgreSQL": 210}
-AT_ONCE = 10  # kills of one gallery
+AT_ONCE = 10  # kills per gallery
 
 
 def attack(scale: float) -> Iterator[Tally]:
@@ -61,9 +61,9 @@ def _kills(tally: Tally, count: int, addresses: Iterator[str], folder: str, seed
 
 
 def _writer(address: str, log: pathlib.Path, start: int) -> int:
-    """Enroll new people with three templates, reject a picture for each, remove every other one and forget every eighth.
+    """Enroll people with three templates, reject a picture of each, and remove or forget every second person.
 
-    Every line of the log is an acknowledgement.
+    In the log, ``?`` and ``!`` announce an operation; ``+``, ``x`` and ``-`` acknowledge one.
     """
     sys.stdout.flush()
     pid = os.fork()

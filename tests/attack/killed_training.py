@@ -1,4 +1,4 @@
-"""Training killed at any moment, on one and on two processes: what is resumed must equal a run that was left alone."""
+"""Training killed at random times, on one and two processes: the resumed run must equal an uninterrupted one."""
 
 import os
 import pathlib
@@ -15,10 +15,10 @@ from typing import Any
 from . import tally as rows
 from .tally import Tally
 
-BLOCKS, ONE, TWO = 3, 60, 30  # kills of each block on one process, and on two
+BLOCKS, ONE, TWO = 3, 60, 30  # blocks, kills per block on one process, kills on two processes
 FILES = ("log.jsonl", "metrics.json", "model.safetensors", "best.safetensors", "last.safetensors")
-PATIENCE = 4.0  # seconds that the other processes have to end by themselves
-AT_MOST = 3  # kills of one run before it is left to end
+PATIENCE = 4.0  # seconds in which the other processes may end by themselves
+AT_MOST = 3  # kills per run before it may finish
 
 
 def attack(scale: float) -> Iterator[Tally]:
@@ -50,7 +50,7 @@ def _kills(tally: Tally, count: int, config: Any, world: int, seed: int) -> Tall
             while killed < AT_MOST:
                 status, took = _run(config, run, world, draw.uniform(0, 0.9 * seconds), draw.randrange(world))
                 if status == 0:
-                    seconds = took if killed == 0 else seconds  # the machine may be less busy than before
+                    seconds = took if killed == 0 else seconds  # measure again, because the load of the machine changes
                     break
                 killed += 1
             if status != 0:
@@ -69,7 +69,7 @@ def _differing(whole: pathlib.Path, run: pathlib.Path) -> str:
 
 
 def _run(config: Any, folder: pathlib.Path, world: int, after: float | None, victim: int = 0) -> tuple[int, float]:
-    """Train in forked processes; one is killed ``after`` seconds. Returns 0 if all ended well, and the seconds."""
+    """Train in forked processes, and kill one ``after`` seconds. Return the status (0 is success) and the seconds."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -89,9 +89,8 @@ def _run(config: Any, folder: pathlib.Path, world: int, after: float | None, vic
                 os.kill(running[victim], signal.SIGKILL)
         lonely = killed and after is not None and time.monotonic() - start > after + PATIENCE
         for pid in running.values() if lonely else ():
-            os.kill(
-                pid, signal.SIGKILL
-            )  # as a launcher ends the others, which may wait for the lost one in their start
+            # Like a launcher, end the others: they may wait for the killed process at startup.
+            os.kill(pid, signal.SIGKILL)
         if time.monotonic() - start > 300:
             for pid in running.values():
                 os.kill(pid, signal.SIGKILL)
@@ -153,7 +152,7 @@ def _config() -> Any:
 
 
 def _warm(config: Any) -> None:
-    """Import everything and read the data, and compute no gradient: children are forked from here."""
+    """Import modules and read data before forking. Compute no gradient: threads of autograd do not survive a fork."""
     import torch
     import torch._dynamo
     import torch.distributed

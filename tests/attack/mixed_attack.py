@@ -1,6 +1,6 @@
-"""All attacks on the service at once, beside a client that behaves well and comes from another address.
+"""All attacks on the service at once, next to a well-behaved client from another address.
 
-The client is a process of its own: in the process of the attackers it would wait for their turn of the interpreter.
+The client has its own process, because it would wait for the interpreter lock in the process of the attackers.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from .hostile_requests import Served, _exchange, _people
 from .tally import Tally
 
 SECONDS, ALONE = 600.0, 60.0
-PAUSE = 0.1  # seconds between two requests of one client
+PAUSE = 0.1  # seconds between requests of a client
 
 
 def attack(scale: float) -> Iterator[Tally]:
@@ -55,7 +55,7 @@ def _disturb(tally: Tally, served: Served, folder: pathlib.Path, scale: float) -
     pictures, end = _originals(), threading.Event()
     _exchange(
         served.port, REQUESTS["valid request"](random.Random(32), pictures), random.Random(32)
-    )  # makes the gallery
+    )  # creates the gallery
     form = _form([('name="image"; filename="a.png"', pictures[0][1])])
     requests = [_request("/v1/health", method="GET"), _request("/v1/embeddings", form, kind=FORM)]
     attackers: list[Callable[[], None]] = [
@@ -89,7 +89,7 @@ def _disturb(tally: Tally, served: Served, folder: pathlib.Path, scale: float) -
 
 
 def behave_well(port: int, requests: list[bytes], seconds: float) -> list[tuple[float, str]]:
-    """Ask from another address of this machine. Return how many milliseconds each answer took, and its first line."""
+    """Send requests from another address of this machine. Return the milliseconds and the first line of each answer."""
     start, answers = time.monotonic(), list[tuple[float, str]]()
     while time.monotonic() - start < seconds:
         begun, found = time.monotonic(), b""

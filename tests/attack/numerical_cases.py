@@ -1,4 +1,4 @@
-"""Extreme numbers: losses, gradients and weights stay finite wherever a linear layer with cross-entropy does."""
+"""Extreme numbers: losses, gradients and weights stay finite whenever a linear layer with cross-entropy does."""
 
 import random
 import warnings
@@ -81,12 +81,12 @@ def _heads() -> dict[str, Any]:
 
 
 def _head(draw: random.Random) -> str:
-    """Loss and gradients of one batch; forms whose logits grow with the lengths are compared with a linear layer."""
+    """Check the loss and gradients of one batch. A failure counts only if a linear layer stays finite on the batch."""
     name, cls = draw.choice(list(_heads().items()))
     d, c, n = draw.choice((2, 3, 16)), draw.choice((2, 5, 40)), draw.choice((1, 4, 16))
     x, what = _features(draw, n, d)
     dtype = draw.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16))
-    c = max(c, 3) if name == "AdaCos" else c  # its scale needs three
+    c = max(c, 3) if name == "AdaCos" else c  # its scale needs three classes
     head = cls(d, c, **({"chunk": 2} if draw.random() < 0.2 else {}))
     length = draw.choice((None, None, 1e-20, 1e-6, 1e6, 1e15))
     with torch.no_grad():
@@ -104,7 +104,7 @@ def _head(draw: random.Random) -> str:
 
 
 def _linear_holds(x: Tensor, weight: Tensor, labels: Tensor) -> bool:
-    """Whether cross-entropy on a linear layer of the same numbers is finite, and its gradients are."""
+    """Return whether cross-entropy on a linear layer with the same weights has a finite loss and finite gradients."""
     linear = nn.Linear(weight.shape[1], len(weight), bias=False)
     with torch.no_grad():
         linear.weight.copy_(weight)
@@ -124,9 +124,10 @@ def _finite_step(loss_of: Callable[[Tensor], Tensor], x: Tensor, parameters: lis
 
 
 def _trained(draw: random.Random) -> str:
-    """Softmax and L-Softmax for 20 steps of SGD at a rate of 10; where a linear layer stays finite, so do they.
+    """Train Softmax or L-Softmax for 20 steps of SGD at a rate of 10. It must stay finite if a linear layer does.
 
-    With a margin m the layer's features are 2m − 1 times as long: so much larger is the target's logit.
+    For L-Softmax the features of the linear layer are 2m − 1 times as long, because the margin m increases the size of
+    the target logit by up to this factor.
     """
     import hypersphere as hs
 
@@ -141,16 +142,15 @@ def _trained(draw: random.Random) -> str:
     with torch.no_grad():
         linear.weight.copy_(head.weight)
     wrong = _descend(lambda f: head(f, labels), head, x, momentum)
-    longer = (
-        2 * m - 1 if name == "LSoftmax" else 1
-    ) * x  # the margin makes the target's logit and its gradient so large
+    # The margin increases the size of the target logit and of its gradient by up to this factor.
+    longer = (2 * m - 1 if name == "LSoftmax" else 1) * x
     if wrong and _descend(lambda f: nn.functional.cross_entropy(linear(f), labels), linear, longer, momentum):
         return "floor"
     return f"{name}({d}, {c}, m={m}) on {n} {what}, momentum {momentum}: {wrong}" if wrong else ""
 
 
 def _descend(loss_of: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, momentum: float) -> str:
-    """The features stay: where they move at such a rate as well, L-Softmax diverges more often than a linear layer."""
+    """Train only the weights. With trained features, L-Softmax diverges more often than a linear layer."""
     features = x.clone()
     optimizer = torch.optim.SGD(module.parameters(), lr=10.0, momentum=momentum)
     for step in range(20):
@@ -195,7 +195,7 @@ def _energy(draw: random.Random) -> str:
     value = energy.hyperspherical_energy(points, s=s, half_space=half)
     if value.isnan():
         return f"the energy of {what}, s={s}, half_space={half}, is NaN"
-    if not value.isfinite():  # points that coincide: the energy is infinite, and says so
+    if not value.isfinite():  # the energy of coinciding points is infinite
         return ""
     (gradient,) = torch.autograd.grad(value, points)
     return "" if gradient.isfinite().all() else f"the gradient of the energy of {what}, s={s}, half_space={half}"
@@ -218,7 +218,7 @@ def _geometry(draw: random.Random) -> str:
         if not value.isfinite().all():
             return f"{name} of {what} in {x.dtype} is not finite"
         (gradient,) = torch.autograd.grad(value.sum(), x, retain_graph=True)
-        # The derivative of a direction is 1/‖x‖, which float32 cannot hold for the shortest rows.
+        # The derivative of x/‖x‖ grows like 1/‖x‖, which overflows float32 for the shortest rows.
         long = x.detach().double().norm(dim=1) > 1e-30
         if gradient.isnan().any() or not gradient[long].isfinite().all():
             return f"the gradient of {name} of {what} in {x.dtype} is not finite"

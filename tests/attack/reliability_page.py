@@ -1,4 +1,4 @@
-"""Generate ``docs/reliability.md`` from the rows of the attack: promises, tries and failures."""
+"""Generate ``docs/reliability.md`` from the recorded rows: promises, tries and failures."""
 
 import collections
 import pathlib
@@ -26,7 +26,7 @@ TITLES = {
     "calibration": "Thresholds calibrated on drawn strangers",
 }
 
-COMMON = ("python", "torch", "threads")  # conditions that the head of the page states once
+COMMON = ("python", "torch", "threads")  # conditions stated once, at the top of the page
 
 NUMBERED_PART = re.compile(r"^(block|one process) \d+$")  # equal parts with different seeds
 
@@ -104,7 +104,7 @@ def format_page(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _parts(rows: list[Mapping[str, Any]]) -> str:
-    """Return the table of an attack. Numbered parts, such as ``block 1`` and ``block 2``, are one line."""
+    """Return the table of an attack. Numbered parts, such as ``block 1`` and ``block 2``, share one row."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: row["part"]):
         conditions = [f"{name} {_plain(value)}" for name, value in row["conditions"].items() if name not in COMMON]

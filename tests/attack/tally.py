@@ -1,4 +1,4 @@
-"""What an attack has tried and what broke, and the rows that are kept of it."""
+"""Count the tries and failures of an attack, and store them as rows."""
 
 import datetime
 import fcntl
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 ROWS = pathlib.Path(__file__).parents[2] / "benchmarks" / "reports" / "attack.jsonl"
-SHOWN = 20  # failures that a row spells out
+SHOWN = 20  # failures listed in a row
 
 
 class Tally:
-    """Counts of one part of a kind of attack: ``held(outcome)`` and ``broke(what)`` for every try."""
+    """Counts of one part of an attack. Call ``held(outcome)`` or ``broke(what)`` for every try."""
 
     def __init__(self, kind: str, part: str):
         self.kind, self.part = kind, part
@@ -27,26 +27,26 @@ class Tally:
         self.conditions: dict[str, Any] = {}
 
     def held(self, outcome: str = "held", count: int = 1) -> None:
-        """A try that ended as promised, and in which of the promised ways."""
+        """Count tries that kept the promise, by outcome."""
         self.outcomes[outcome] += count
 
     def broke(self, what: str) -> None:
-        """A try that did not."""
+        """Record a try that broke the promise."""
         self.failures.append(what)
         print(f"  BROKE {self.kind} {self.part}: {what[:1500]}", flush=True)
 
     def check(self, good: bool, what: str, outcome: str = "held") -> bool:
-        """One try: held if ``good``, else ``what`` went wrong."""
+        """Count one try: held if ``good``, otherwise broken with the message ``what``."""
         self.held(outcome) if good else self.broke(what)
         return good
 
     @property
     def tried(self) -> int:
-        """Tries so far."""
+        """Number of tries so far."""
         return sum(self.outcomes.values()) + len(self.failures)
 
     def row(self) -> dict[str, Any]:
-        """What is kept."""
+        """Return the counts and conditions as a JSON-compatible row."""
         return {
             "kind": self.kind,
             "part": self.part,
@@ -66,13 +66,13 @@ class Tally:
         }
 
 
-CLAIMS: list[Any] = []  # held by this process as long as it lives
-AGAIN = False  # whether parts that have a row are tried once more
-KEPT = True  # whether rows count
+CLAIMS: list[Any] = []  # locks held until this process ends
+AGAIN = False  # whether to rerun parts that already have a row
+KEPT = True  # whether this run records rows
 
 
 def due(kind: str, part: str) -> bool:
-    """Whether a part is to be tried now: it has no row, and no other process is at it; or it is asked for again."""
+    """Return whether to run a part: it has no row and no other process runs it, or a rerun was requested."""
     if AGAIN or not KEPT:
         return True
     if any((row["kind"], row["part"]) == (kind, part) for row in read()):
@@ -87,7 +87,7 @@ def due(kind: str, part: str) -> bool:
 
 
 def keep(row: dict[str, Any], path: pathlib.Path = ROWS) -> None:
-    """Put a row in the place of the one of the same kind and part; kinds may run beside each other."""
+    """Store a row, replacing the one of the same kind and part. A lock allows several kinds to run at once."""
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         rows = [other for other in read(path) if (other["kind"], other["part"]) != (row["kind"], row["part"])]
@@ -98,12 +98,12 @@ def keep(row: dict[str, Any], path: pathlib.Path = ROWS) -> None:
 
 
 def read(path: pathlib.Path = ROWS) -> list[dict[str, Any]]:
-    """The rows that are kept."""
+    """Return the stored rows."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def _cpu() -> float:
-    """CPU seconds of this process and of the children that have ended."""
+    """Return the CPU seconds of this process and of its finished children."""
     import os
 
     found = os.times()

@@ -1,4 +1,4 @@
-"""The attack counts what it should: workers that die are told apart, rows are replaced, and the page is that of the rows."""
+"""Attack bookkeeping: crashed workers are detected, rows are replaced, and the page matches the rows."""
 
 import os
 import pathlib

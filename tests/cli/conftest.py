@@ -1,4 +1,4 @@
-"""Commands that load a model find one small constructor in place of the architectures; galleries find a server."""
+"""Fixtures: a small constructor in place of the architectures, and a database server for galleries."""
 
 from tests.recognition.conftest import models, server
 

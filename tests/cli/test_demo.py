@@ -1,4 +1,4 @@
-"""What the command prints of a whole demonstration is looked at in ``tests/cli/demo``."""
+"""Arguments and formats of ``hypersphere demo``. The output of a whole demo is tested in ``tests/cli/demo``."""
 
 import torch
 

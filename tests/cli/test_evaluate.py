@@ -38,7 +38,7 @@ def test_prints_the_report_and_leaves_it_in_a_folder(files, tmp_path, capsys):
     content = json.loads((tmp_path / "new" / "out" / "report.json").read_text())
     assert content["figures"]["TAR@FAR=5e-2"]["count"] == 60
     left = sorted(path.name for path in (tmp_path / "new" / "out").iterdir())
-    page = "report.html was not written" not in err  # where pages cannot be drawn, that is said
+    page = "report.html was not written" not in err  # the command warns if it cannot draw pages
     assert left == (["report.html", "report.json"] if page else ["report.json"])
 
 

@@ -80,7 +80,7 @@ def test_bad_input_is_one_sentence(make, message, tmp_path, capsys):
 
 
 def test_keys_show_what_is_used(capsys):
-    """Defaults are shown only where they are used, and a slot offers only what fits it."""
+    """A default is shown only if it is used, and a slot offers only values that fit."""
     assert main(["fit", "--keys", "steps=5", "optimizer.lr=0.3"]) == 0
     lines = {line.partition("=")[0]: line.partition("=")[2] for line in capsys.readouterr().out.splitlines()}
     for key in ("size", "backbone", "head", "head.m", "optimizer.momentum"):
@@ -104,7 +104,7 @@ def test_keys_and_no_source(capsys):
 
 
 def test_a_disk_that_fills_up(tmp_path):
-    """Files may not become larger than 100 kB here: the first checkpoint cannot be written."""
+    """Files are limited to 100 kB, so the first checkpoint cannot be written."""
     pytest.importorskip("resource")
     folder(tmp_path / "people", identities=5)
     done = typed("fit", "people", "-o", "run", "threads=1", cwd=tmp_path, code=1, largest=100_000)

@@ -15,11 +15,11 @@ from hypersphere.recognition.stores import sqlite_database
 
 
 def picture(path, person, shot):
-    """Four people, told apart by where they are bright; shots differ by noise."""
+    """Write a picture of one of four people. People differ in their bright quarter, shots in their noise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(10 * person + shot).normal(40, 5, (12, 12))
     pixels[(person // 2) * 6 : (person // 2) * 6 + 6, (person % 2) * 6 : (person % 2) * 6 + 6] += 150
-    pixels = 255 - pixels if person == 3 else pixels  # the stranger is like nobody
+    pixels = 255 - pixels if person == 3 else pixels  # person 3, the stranger, resembles nobody
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
     return str(path)
 
@@ -37,7 +37,7 @@ def files(tmp_path):
 
 
 def many_strangers(files):
-    """Twelve people with two pictures each."""
+    """Write two pictures each of twelve strangers, and return their folder."""
     for person in range(12):
         for shot in range(2):
             picture(files / "many" / f"stranger {person}" / f"{shot}.png", 3, 2 * person + shot)
@@ -52,7 +52,7 @@ def run(files, capsys, action, *arguments, model="model", code=0, where=None):
 
 
 def from_folders_to_answers(files, capsys, where):
-    """What a user does, from enrolment to removal."""
+    """Run the commands of a user, from enrollment to removal."""
     assert run(files, capsys, "enrol", files / "people", where=where) == "".join(
         f"enrolled {n} with 4 templates\n" for n in ("ada", "bob", "cem")
     )
@@ -67,7 +67,7 @@ def from_folders_to_answers(files, capsys, where):
     assert [line[:2] for line in lines] == [[probe, "bob"], [stranger, "unknown"]]
     score, probability, box, *candidates = lines[0][2:]
     assert 0.5 < float(probability) < 1
-    assert box == "-"  # a picture, not a face in it
+    assert box == "-"  # the whole picture was used, without face detection
     assert candidates[0] == f"bob {score}"
     assert len(candidates) == 2
     reranked = run(files, capsys, "identify", probe, stranger, "--rerank", where=where)

@@ -1,4 +1,4 @@
-"""Photographs from the catalog to answers: several faces in one picture, none at all, and strangers rejected."""
+"""Galleries of faces with a catalog model: pictures with several faces or none, and strangers rejected."""
 
 import json
 
@@ -13,7 +13,7 @@ from tests.processes import typed
 
 @pytest.fixture(scope="module")
 def lfw(tmp_path_factory):
-    """The first 24 photographs of LFW in folders; four of Aaron_Peirsol, two of Aaron_Sorkin among them."""
+    """Return folders with 24 photographs of LFW, including four of Aaron_Peirsol and two of Aaron_Sorkin."""
     find_network("yunet"), find_network("sface")
     folder = tmp_path_factory.mktemp("lfw")
     extract_people(folder, pictures=24)
@@ -22,7 +22,7 @@ def lfw(tmp_path_factory):
 
 @pytest.fixture
 def party(lfw, tmp_path):
-    """Two members enrolled by one picture each, and a photograph of a member beside a stranger."""
+    """Return a folder with one picture each of two members, and a photograph of a member beside a stranger."""
     for name in ("Aaron_Peirsol", "Aaron_Sorkin"):
         (tmp_path / "members" / name).mkdir(parents=True)
         source = lfw / name / f"{name}_0001.jpg"
@@ -52,7 +52,7 @@ def test_one_line_per_face(party, capsys):
     names = {line[1]: box for line, box in zip(lines, boxes, strict=True)}
     assert set(names) == {"Aaron_Peirsol", "unknown"}
     assert names["Aaron_Peirsol"][0] < names["Aaron_Peirsol"][2] < 128 + 20 < names["unknown"][2]
-    assert all(line[3] == "-" for line in lines)  # no calibration, no probability
+    assert all(line[3] == "-" for line in lines)  # no probability without calibration
 
     out, _ = run(capsys, "identify", *where, "--threshold", "0.363", "--json", "--choose", "largest")
     (answer,) = map(json.loads, out.splitlines())
@@ -113,7 +113,7 @@ def test_a_license_must_be_accepted_by_name(party, capsys):
 
 @pytest.mark.slow
 def test_from_the_catalogue_to_strangers_rejected_at_the_calibrated_rate(tmp_path):
-    """Types what the README shows, with 150 members, 320 strangers to calibrate and 320 others to measure."""
+    """Run the commands of the README with 150 members, 320 strangers for calibration and 320 others for testing."""
     find_network("yunet"), find_network("sface")
     lfw = tmp_path / "lfw"
     lfw.mkdir()
@@ -141,7 +141,7 @@ def test_from_the_catalogue_to_strangers_rejected_at_the_calibrated_rate(tmp_pat
     others = gallery("identify", "others", "--choose", "central").splitlines()
     accepted = sum(line.split("\t")[1] != "unknown" for line in others)
     assert len(others) >= 318
-    assert accepted <= 8  # 1 % of 320 is 3.2; more than 8 has a probability of 0.5 %
+    assert accepted <= 8  # 1 % of 320 is 3.2; P(more than 8) is 0.5 %
     probes = gallery("identify", "probes", "--choose", "central").splitlines()
     known = sum(line.split("\t")[1] == line.split("\t")[0].split("/")[-2] for line in probes)
     assert known >= 0.85 * len(probes)

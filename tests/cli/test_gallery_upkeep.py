@@ -43,7 +43,7 @@ def test_forget_leaves_no_bytes_in_any_file(files):  # noqa: F811
 
 def test_forget_says_when_a_reader_keeps_the_log(files, monkeypatch, capsys):  # noqa: F811
     run(files, "enrol", "model", "people")
-    monkeypatch.setattr(sqlite_store, "LOCK_SECONDS", 1)  # the command waits for a reader: 30 seconds otherwise
+    monkeypatch.setattr(sqlite_store, "LOCK_SECONDS", 1)  # the command waits for readers, 30 seconds by default
     with Gallery(files / "people.db") as reader, reader._store._read_transaction():
         assert main(["gallery", "forget", str(files / "people.db"), "bob"]) == 1
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``hypersphere report`` as one types it."""
+"""``hypersphere report`` on the command line."""
 
 import os
 

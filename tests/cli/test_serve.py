@@ -23,7 +23,7 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def served(monkeypatch):
-    """What the command would serve."""
+    """Record the arguments of ``serve`` instead of starting the service."""
     calls = []
     monkeypatch.setattr(
         service, "serve", lambda recognizer, *rest: calls.append((recognizer.limits, recognizer.gallery.state(), *rest))

@@ -78,7 +78,7 @@ def test_a_lost_process_is_told_by_those_left_with_the_line_that_goes_on(tmp_pat
         raise LostProcessError("process 1 of 2 lost another one (closed) at step 3; x goes on from step 2")
 
     monkeypatch.setattr(Experiment, "run", lost)
-    monkeypatch.setenv("RANK", "1")  # alone, this starts no group
+    monkeypatch.setenv("RANK", "1")  # RANK alone starts no process group
     assert main(["train", "opt-mlp-mnist", "--size", "smoke", "-o", str(tmp_path / "run"), "threads=1"]) == 1
     line = f"goes on from step 2: hypersphere train --resume {tmp_path / 'run'}"
     assert line in capsys.readouterr().err
@@ -130,7 +130,7 @@ def test_keys_lists_every_key(capsys):
     assert found["energy.half_space"].startswith("energy.half_space=True")
     assert "CosFace" in found["head"]
     assert "optimizer steps." in found["steps"]
-    assert "head.num_classes" not in found  # given by the data
+    assert "head.num_classes" not in found  # determined by the data
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Recordings through the whole road of commands: check, evaluate, embed, gallery, export; synthetic voices and real ones."""
+"""Recordings through all commands (check, evaluate, embed, gallery, export), with synthetic and real voices."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from tests.processes import typed
 
 @pytest.fixture
 def run(tmp_path):
-    """Type a command in the test's folder and return its output."""
+    """Return a function that runs a command in the test's folder and returns its output."""
 
     def do(*words):
         return typed(*words, cwd=tmp_path).stdout
@@ -135,7 +135,7 @@ def test_a_pretrained_network_is_not_trained_on_few_recordings(tmp_path, embedde
     assert "too few to train a pretrained network" in said
     assert "so the pretrained features are not changed" in said
     first, second = (Embedder.load(path) for path in (embedder, tmp_path / "run" / "embedder.safetensors"))
-    network = second.network.networks[0]  # the random network of this test is joined with descriptors, which are better
+    network = second.network.networks[0]  # fit joins this random network with descriptors, which are better
     for name, tensor in first.network.state_dict().items():
         torch.testing.assert_close(network.state_dict()[name], tensor)
     assert "--from" not in (tmp_path / "run" / "command.txt").read_text().replace("start=", "")

@@ -1,4 +1,4 @@
-"""A file names only what the allow-list holds, wherever in the file the name stands."""
+"""A file may name only what is on the allow-list, anywhere in the file."""
 
 import importlib
 import inspect
@@ -42,7 +42,7 @@ VERBS = (
 
 
 def all_public_names() -> list[str]:
-    """Every public name of every module of the package, spelled plain, with its package and as an import path."""
+    """Return every public name of the package in three spellings: plain, with its package, and as an import path."""
     names = set()
     for info in pkgutil.walk_packages(hypersphere.__path__, "hypersphere."):
         if ".pretrained" in info.name or info.name.endswith("__main__"):
@@ -82,7 +82,7 @@ def calls_in(value: Any) -> list[Call]:
 
 
 def attack(command: str) -> dict[str, Any]:
-    """The description with which a reviewer ran a command through ``Embedder.load``."""
+    """Return the network description with which a reviewer ran a command through ``Embedder.load``."""
     inner = json.dumps({"data": {"call": "os:system", "command": command}})
     loader = {"call": "from_json", "trust": True, "text": inner}
     return {"call": "mlp", "input_size": 4, "hidden": [16], "num_classes": {"call": "build_task", "config": loader}}
@@ -126,7 +126,7 @@ def test_no_public_name_outside_the_list_is_found_in_any_slot():
                 continue
             assert all(call.target in list_constructible() for call in calls_in(found)), name
             reached.add(name)
-    assert len(reached) > 100  # the slots do accept what is on the list
+    assert len(reached) > 100  # the slots accept names on the list
 
 
 names = st.sampled_from(NAMES) | st.sampled_from(sorted(n for group in CONSTRUCTIBLE.values() for n in group))
@@ -175,14 +175,14 @@ def test_every_recipe_is_read_without_trust(name):
 
 
 def test_every_exported_class_of_the_slots_is_listed_or_excluded_by_reason():
-    """A new public class must be put on the list or here, so that nobody forgets to decide."""
+    """A new public class must be added to the allow-list or excluded here."""
     abstract = {
         value
         for package in list_packages()
         for value in list_public(package).values()
         if inspect.isabstract(value) or getattr(value, "_is_protocol", False)
     }
-    by_function = {"CustomAngular", "CustomMagnitude", "Penalty"}  # hold a Python function, which a file cannot carry
+    by_function = {"CustomAngular", "CustomMagnitude", "Penalty"}  # hold a Python function, which a file cannot store
     parts = {
         "Context",
         "Margin",

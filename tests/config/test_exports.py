@@ -1,6 +1,6 @@
-"""Every class and function that the packages export can be set from the command line, argument by argument, the moment it is exported.
+"""Every exported class and function can be set from the command line, argument by argument.
 
-The cases are the exports themselves, so a new member is covered without a word here.
+The exports are the test cases, so a new export is covered without a change here.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ OWN = [
 
 
 def text_for(parameter: Parameter) -> str | None:
-    """A text that this argument takes, from its annotation alone; none where it takes only objects made elsewhere."""
+    """Return a text that the argument accepts by its annotation, or None if it accepts only objects."""
     for option in list_options(parameter.annotation):
         origin = typing.get_origin(option)
         if origin is Literal:
@@ -51,7 +51,7 @@ def text_for(parameter: Parameter) -> str | None:
 
 
 def exported() -> list[Any]:
-    """Every exported class and function with an argument that text can set."""
+    """Return every exported class and function that has arguments."""
     found = []
     for package in OWN:
         for name, target in list_public(package).items():
@@ -69,7 +69,7 @@ def test_one_argument_is_set_by_text_and_survives_json(target: Callable[..., Any
     settable = {name: text for name, text in texts.items() if text is not None}
     objects = [name for name in texts if name not in settable]
     if not settable:
-        # made of objects alone, such as modules and tensors: nothing in its signature is a plain value
+        # accepts only objects such as modules and tensors, so no argument may be a plain value
         plain = {int, float, bool, str}
         assert not any(plain & set(list_options(p.annotation)) for p in parameters(target).values())
         return
@@ -95,7 +95,7 @@ def test_a_wrong_argument_gets_the_nearest(target: Callable[..., Any]) -> None:
 
 
 def test_every_public_class_of_the_parts_is_there() -> None:
-    """Nothing public of the four parts hides from the packages in which names are looked up."""
+    """Every public class of the four parts is exported by a package in which names are looked up."""
     import hypersphere
 
     for part in ("objectives", "operators", "energy", "orthogonal"):

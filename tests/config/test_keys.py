@@ -137,7 +137,7 @@ def test_orthogonal_methods_are_built_through_their_slot(method, argument):
 
 
 def test_only_what_a_file_may_hold_is_offered():
-    """Functions that read files or fetch weights would be refused as soon as the run is opened again."""
+    """Functions that read files or fetch weights are not offered, because reopening the run would refuse them."""
     offered = {key.path: key.accepted for key in keys(as_call(Config()))}
     assert "sphereface20" in offered["backbone"]
     assert not {"load_network", "import_onnx"} & set(offered["backbone"].replace(",", " ").split())

@@ -12,7 +12,7 @@ class Mine(nn.Module):
 
 
 def forget():
-    """As in a new process: what packages export is looked up once."""
+    """Clear the cached exports, as in a new process."""
     list_public.cache_clear()
     find_builders.cache_clear()
 

@@ -1,8 +1,8 @@
 """Everything that a file may construct can be set from the command line, in the slot where it belongs.
 
-The test walks through the settings tree: it starts at ``Config``, puts every name that a slot offers into the slot, and goes on with
-the slots of what it has put there. Each argument is then set by text at its real key, and the whole tree is written as JSON and read
-back without trust.
+The tests walk through the settings tree from ``Config``. They put every offered name into its slot, and continue with
+the slots of the new object. Then they set each argument by text at its key, write the tree as JSON and read it back
+without trust.
 """
 
 import functools
@@ -32,21 +32,21 @@ from hypersphere.training import Config, build_task, from_json, to_json
 
 from .test_exports import text_for
 
-# Not parts of a run's settings: inputs of fit, embedder files and pages, whose own slots hold them, and layers of networks
-# written as code, which a file names inside a network that it holds.
+# Not settings of a run: inputs of fit, embedder files and pages, which have their own slots, and layers that a file
+# names only inside a network.
 ELSEWHERE = {
     *("AudioPreprocessing", "FacePreprocessing", "PicturePreprocessing"),  # embedder files
     *("Choice", "Settings", "Term", "Selection", "TuningMethod"),  # fit, and dataclasses inside Config
     "Compose",  # a list in the slot
     *("Conv", "Pool", "Residual"),  # rows of ConvNet
-    "he_normal",  # written init=he
-    "MovingAverage",  # made by ema=…
+    "he_normal",  # set by init=he
+    "MovingAverage",  # set by ema=…
     "SubCenters",  # a measurement
 }
 
 
 def offered(parameter: Parameter) -> dict[str, Callable[..., Any]]:
-    """The names that a slot takes, by what they stand for."""
+    """Return the names that a slot accepts and their targets."""
     kind = get_kind(parameter.annotation)
     if kind is not None:
         found = find_builders(kind.base, kind.packages, kind.takes)
@@ -56,13 +56,13 @@ def offered(parameter: Parameter) -> dict[str, Callable[..., Any]]:
         wanted = bases + results
         found = find_builders(wanted, _order_packages(parameter)) if wanted else {}
     plain = {name: target for name, target in found.items() if "." not in name}
-    # Of two things of one name the second is written with its package.
+    # If two targets have the same name, the second is written with its package.
     return plain | {name: target for name, target in found.items() if target not in plain.values()}
 
 
 @functools.cache
 def walk() -> dict[Callable[..., Any], tuple[str, tuple[str, ...]]]:
-    """The slot of each thing that can be set, with the assignments that lead there; the nearest slot if there are several."""
+    """Map each target to its nearest slot and to the assignments that lead there."""
     found: dict[Callable[..., Any], tuple[str, tuple[str, ...]]] = {}
     queue: deque[tuple[str, Callable[..., Any], tuple[str, ...]]] = deque([("", Config, ())])
     while queue:
@@ -82,7 +82,7 @@ def walk() -> dict[Callable[..., Any], tuple[str, tuple[str, ...]]]:
                 done = (*before, f"{path}={label}")
                 found[inner] = (path, done)
                 queue.append((f"{path}.", inner, done))
-            for base in list_bases(parameter.annotation):  # dataclasses start by themselves
+            for base in list_bases(parameter.annotation):  # dataclasses need no assignment
                 if inspect.isclass(base) and hasattr(base, "__dataclass_fields__") and base not in found:
                     found[base] = (path, before)
                     queue.append((f"{path}.", base, before))
@@ -90,7 +90,7 @@ def walk() -> dict[Callable[..., Any], tuple[str, tuple[str, ...]]]:
 
 
 def constructible() -> list[Any]:
-    """Every class and function that a file may name, without those of ``ELSEWHERE`` and the layers of torch."""
+    """Return every class and function that a file may name, except ``ELSEWHERE`` and the layers of torch."""
     targets = sorted(list_constructible(), key=spell_target)
     own = [t for t in targets if not t.__module__.startswith("torch.nn")]
     names = {target: spell_target(target) for target in own}
@@ -122,12 +122,12 @@ def test_a_file_may_name_it_in_this_slot(target: Callable[..., Any]) -> None:
 
 
 def entry(value: Any, part: str) -> Any:
-    """An argument of a call, a field of a dataclass, or an entry of a list."""
+    """Return an argument of a call, a field of a dataclass, or an entry of a list."""
     return value[int(part)] if isinstance(value, tuple | list) else as_call(value).get(part)
 
 
 def test_every_annotation_of_what_is_exported_can_be_read() -> None:
-    """One that cannot silently accepts anything, and offers no names."""
+    """An unreadable annotation would silently accept any value and offer no names."""
     unread = []
     for package in list_packages():
         for name, target in list_public(package).items():

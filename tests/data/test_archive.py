@@ -80,7 +80,7 @@ class TestArchives:
             content = path.read_bytes()
             end = (
                 len(content) if name != "x.tar" else len(content.rstrip(b"\0")) // 512 * 512 + 1023
-            )  # here the end mark is complete
+            )  # the end mark is complete from here on
 
             @settings(max_examples=40)
             @given(st.integers(0, end - 1))

@@ -15,7 +15,10 @@ PLAIN = AudioPreprocessing(frames=50, step=25, trim=None)
 
 
 def reference_starts(count, frames, step, hop, coverage):
-    """Return the first frames of windows until the recording is covered; the last window overlaps it by at least ``coverage``."""
+    """Return the first frames of windows that cover the recording.
+
+    The recording fills at least ``coverage`` of the last window.
+    """
     total = -(-(count + 1) // hop)
     starts = [0]
     while starts[-1] + step <= total - frames + step:

@@ -133,7 +133,7 @@ def test_jitter_is_gaussian_and_clipped():
     noise = augment(torch.zeros(2, 5000, 3), u)
     assert abs(float(noise.std()) - 0.01) < 5e-4
     assert float(noise.abs().max()) == pytest.approx(0.025)
-    beyond = (noise.abs() > 0.02).float().mean()  # 4.55 % of a Gaussian lies beyond two deviations
+    beyond = (noise.abs() > 0.02).float().mean()  # 4.55 % of a Gaussian lies beyond two standard deviations
     assert abs(float(beyond) - 0.0455) < 0.005
 
 

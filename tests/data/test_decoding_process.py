@@ -61,7 +61,7 @@ def test_a_picture_that_takes_too_long_is_refused_and_its_process_killed():
     assert time.monotonic() - start < 20
     assert isinstance(caught.value.__cause__, DecodingTimeoutError)
     assert not decoding_process._idle
-    assert decode_in_process(encode(16), images.FORMATS, "L", 60).size == (16, 16)  # a new worker works
+    assert decode_in_process(encode(16), images.FORMATS, "L", 60).size == (16, 16)  # by a new worker
 
 
 def test_a_dead_worker_gives_one_error():

@@ -1,4 +1,4 @@
-"""Faces are found where they are, aligned by least squares, and never invented."""
+"""Faces are found at the right place, aligned by least squares, and never found in pictures without faces."""
 
 import math
 
@@ -34,7 +34,7 @@ def test_a_similarity_is_recovered(angle, scale, x, y, seed):
 
 
 def test_a_similarity_has_the_least_squared_error():
-    """Against numpy's least squares over (a, b, t_x, t_y) of noisy points."""
+    """Compare with numpy's least squares over (a, b, t_x, t_y) on noisy points."""
     rng = np.random.default_rng(0)
     source, target = rng.standard_normal((5, 2)), rng.standard_normal((5, 2))
     rows = [[sx, -sy, 1, 0] for sx, sy in source] + [[sy, sx, 0, 1] for sx, sy in source]
@@ -178,7 +178,7 @@ def test_two_people_on_one_photograph_are_two_faces(photographs):
 
 @pytest.mark.parametrize("size", [(128, 128), (150, 201), (700, 520)])
 def test_boxes_and_landmarks_are_those_of_opencv(photographs, size):
-    """Within a pixel, whatever the size of the picture."""
+    """Boxes and landmarks agree within a pixel at every picture size."""
     cv2 = pytest.importorskip("cv2")
     theirs = cv2.FaceDetectorYN.create(str(fetch_model("yunet")), "", size[::-1], 0.6, 0.3)
     for path in photographs[:8]:

@@ -20,7 +20,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """A server of ``server.files`` with ranges. It closes ``server.breaks`` connections after ``server.limit`` bytes."""
+    """Serve ``server.files`` with range requests. Close ``server.breaks`` connections after ``server.limit`` bytes."""
 
     def do_GET(self):
         if self.path not in self.server.files:

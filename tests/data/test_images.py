@@ -94,7 +94,7 @@ def test_deep_grays_are_scaled(content):
 
 
 def test_a_dark_deep_gray_stays_dark():
-    """The range is that of the file format, not that of the values."""
+    """The range comes from the file format, not from the values."""
     assert gray(b"P5 2 1 65535\n" + np.array([257, 514], ">u2").tobytes()).tolist() == [[1, 2]]
     assert gray(saved(Image.fromarray(np.array([[257, 514]], np.uint16)), "PNG")).tolist() == [[1, 2]]
 

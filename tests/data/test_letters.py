@@ -12,7 +12,7 @@ def letters():
 
 
 def test_shapes_that_look_the_same_are_one_class(letters):
-    """A is the first letter of three alphabets and a single class."""
+    """A is the first letter of three alphabets, but only one class."""
     assert letters.classes.count("LATIN CAPITAL LETTER A") == 1
     assert "GREEK CAPITAL LETTER ALPHA" not in letters.classes
     assert "CYRILLIC CAPITAL LETTER A" not in letters.classes
@@ -38,7 +38,7 @@ def test_no_two_classes_share_a_picture_in_most_typefaces():
 
 
 def test_the_picture_is_that_of_pillow():
-    """The renderer of matplotlib puts the ink into the same box, up to two pixels."""
+    """The bounding box of the ink agrees with matplotlib's renderer within two pixels."""
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
 

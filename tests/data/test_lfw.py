@@ -7,7 +7,7 @@ from hypersphere.data import LFW, CorruptDataError, MissingDataError
 from .contracts import ReaderContract
 from .files import digest, encoded, random, tar, write
 
-SMOOTH = np.kron(random(5, 4, 4, 3), np.ones((1, 32, 32, 1), np.uint8))  # changed little by JPEG
+SMOOTH = np.kron(random(5, 4, 4, 3), np.ones((1, 32, 32, 1), np.uint8))  # JPEG changes smooth images little
 FACES = {
     ("Ann", 1): SMOOTH[0],
     ("Ann", 2): SMOOTH[1],
@@ -42,7 +42,7 @@ class TestCropped(ReaderContract):
         assert dataset.classes == ("Ann", "Bob", "Cy_Dee")
         assert dataset.labels.tolist() == [0, 0, 1, 2, 2]
         off = dataset.data.int() - torch.from_numpy(SMOOTH).permute(0, 3, 1, 2).int()
-        assert off.abs().float().mean() < 12  # color is stored at half the resolution
+        assert off.abs().float().mean() < 12  # JPEG stores color at half the resolution
         assert LFW(tmp_path, crop=112, size=32).data.shape == (5, 3, 32, 32)
 
     def test_pairs_of_both_views(self, tmp_path):
@@ -75,7 +75,7 @@ class TestCropped(ReaderContract):
     )
     def test_errors_describe_the_problem_of_a_list(self, tmp_path, name, content, message):
         self.make(tmp_path)
-        (tmp_path / "lfw" / name).write_bytes(content)  # a list beside the archive has priority
+        (tmp_path / "lfw" / name).write_bytes(content)  # a list beside the archive takes precedence
         dataset = self.read(tmp_path)
         with pytest.raises(CorruptDataError, match=f"{name}: found .*{message}"):
             dataset.pairs() if name == "pairs.txt" else dataset.people()
@@ -87,7 +87,7 @@ class TestCropped(ReaderContract):
 
 
 class TestOriginal(TestCropped):
-    """The archive of the authors with 250×250 images, from which the same square is cut."""
+    """The original archive with 250×250 images, from which the reader crops the same square."""
 
     def make(self, root):
         large = {}

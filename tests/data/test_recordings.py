@@ -31,7 +31,7 @@ def test_every_format_is_decoded(tmp_path, ending, options, tolerance):
     assert is_recording(path.read_bytes())
     found = read_recording(path)
     assert (found.rate, found.channels) == (16000, 2)
-    assert found.seconds == pytest.approx(1, abs=0.15)  # MP3 pads
+    assert found.seconds == pytest.approx(1, abs=0.15)  # MP3 adds padding
     got = found.samples[: len(sound), 0]
     shift = min(range(0, 1200), key=lambda k: np.abs(got[k : k + 8000] - sound[:8000]).mean()) if ending == "mp3" else 0
     assert np.abs(got[shift : shift + 8000] - sound[:8000]).mean() < tolerance
@@ -46,7 +46,7 @@ def test_resampling_keeps_low_tones_and_removes_high_ones(rate):
     middle = slice(2000, len(at_16k) - 2000)
     assert np.abs(at_16k - expected)[middle].max() < 1e-3
     if rate > 20000:
-        high = np.sin(2 * np.pi * 9500 * time).astype(np.float32)  # above half of 16 kHz
+        high = np.sin(2 * np.pi * 9500 * time).astype(np.float32)  # above the Nyquist frequency of 16 kHz
         assert np.abs(Recording(high[:, None], rate).resample(16000)[middle]).max() < 1e-3
 
 

@@ -37,7 +37,7 @@ def test_rare_classes_are_as_frequent_as_common_ones():
     labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
     sampler = ClassBalancedSampler(labels, classes=1, each=10)
     counts = sum(torch.bincount(labels[sampler.order(0, epoch)], minlength=3) for epoch in range(30))
-    assert counts.tolist() == pytest.approx([10000] * 3, rel=0.1)  # 3.9 deviations of 3,000 independent draws
+    assert counts.tolist() == pytest.approx([10000] * 3, rel=0.1)  # 3.9 standard deviations of 3,000 independent draws
 
 
 @pytest.mark.parametrize(("classes", "each"), [(0, 1), (4, 1), (1, 0)])

@@ -48,7 +48,7 @@ def test_permutations_are_uniform():
     for seed in range(2400):
         order = Stream(9, seed).permutation(4).tolist()
         counts[sum(f * sum(x < order[i] for x in order[i + 1 :]) for i, f in enumerate((6, 2, 1)))] += 1
-    assert ((counts - 100) ** 2 / 100).sum() < 49.7  # χ² with 23 degrees of freedom exceeds it once in a thousand
+    assert ((counts - 100) ** 2 / 100).sum() < 49.7  # the 99.9 % quantile of χ² with 23 degrees of freedom
 
 
 def test_uniforms_lie_in_the_half_open_interval_and_integers_below_the_bound():

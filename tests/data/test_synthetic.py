@@ -7,7 +7,7 @@ from hypersphere.data import PlantedGraph, Shapes
 def test_edges_are_more_frequent_within_classes():
     graph = PlantedGraph(nodes=240)
     same = (graph.labels[graph.edges[:, 0]] == graph.labels[graph.edges[:, 1]]).double().mean().item()
-    assert 0.65 < same < 0.85  # 0.1·(1/4) against 0.01·(3/4) of the pairs
+    assert 0.65 < same < 0.85  # 0.1·(1/4) of the pairs within classes, 0.01·(3/4) between them
     own = graph.labels[:, None] == torch.arange(32) % 4
     assert graph.data[own].mean() > 2 * graph.data[~own].mean()
 
@@ -40,7 +40,7 @@ def test_solids_differ_in_their_shape():
     shapes = Shapes(points=2000, count=4)
     assert shapes.labels.tolist() == sorted(shapes.labels.tolist())
     third = (shapes.data[..., 2] - shapes.data[..., 2].mean(1, keepdim=True)).pow(3).mean(1).reshape(4, 4).abs().mean(1)
-    assert third[3] > 3 * third[:3].max()  # only the two ends of a cone differ
+    assert third[3] > 3 * third[:3].max()  # only a cone has two different ends
 
 
 def test_test_clouds_differ_from_training_clouds():

@@ -1,4 +1,4 @@
-"""The contracts of energies, regularizers and projections."""
+"""Tests of all energies, regularizers and projections."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ from hypersphere.geometry import uniform
 
 
 def brute_force(weight, s, half_space=False, distance="euclidean", importance=None):
-    """The mean energy by loops over pairs of explicit points, in float64 and numpy."""
+    """Return the mean energy by loops over all pairs of points, in float64 with numpy."""
     w = np.asarray(weight.detach(), dtype=np.float64).reshape(len(weight), -1)
     w = w / np.linalg.norm(w, axis=1, keepdims=True)
     if importance is not None:
@@ -33,7 +33,7 @@ def brute_force(weight, s, half_space=False, distance="euclidean", importance=No
 
 
 class EnergyContract:
-    """One choice of power, space and distance."""
+    """Tests of an energy with one choice of power, space and distance."""
 
     s: float = 2
     half_space = False
@@ -93,7 +93,7 @@ class EnergyContract:
         d = 4
         simplex = torch.eye(d + 1, dtype=torch.float64) - 1 / (d + 1)
         if self.half_space:
-            simplex = torch.eye(d, dtype=torch.float64)  # orthogonal lines: with their opposites, the cross-polytope
+            simplex = torch.eye(d, dtype=torch.float64)  # with their opposites, the vertices of the cross-polytope
         n, dim = simplex.shape
         least = self.energy(simplex)
         basis = torch.linalg.svd(simplex).Vh[: d if not self.half_space else dim]
@@ -147,7 +147,7 @@ class EnergyContract:
 
 
 class RegularizerContract:
-    """A regularizer of a network's neurons."""
+    """Tests of a regularizer of a network's neurons."""
 
     def make(self, model):
         raise AssertionError("the contract's class must make its regulariser")
@@ -222,7 +222,7 @@ class RegularizerContract:
 
 
 class ProjectionContract(RegularizerContract):
-    """A projection inside CoMHE."""
+    """Tests of a projection inside CoMHE."""
 
     def projection(self, **options) -> Projection:
         raise AssertionError("the contract's class must make its projection")

@@ -28,7 +28,7 @@ def test_a_rotated_half_keeps_its_distances():
     x = uniform(30, 3, dtype=torch.float64).expand(16, -1, -1)
     before, after = x[15] @ x[15].T, disturb(x, False, generator())[15]
     same = ((after @ after.T - before).abs() < 0.1).float().mean()
-    assert same > 0.45  # pairs within a half
+    assert same > 0.45  # pairs in the same half keep their cosine
     assert (after - x[15]).norm(dim=1).max() > 0.1
 
 

@@ -24,7 +24,7 @@ def test_few_classes_are_a_simplex_and_many_have_least_energy():
 def test_groups_stay_together(spread):
     groups = [0, 2, 0, 1, 2, 2, 0, 3, 3]
     w = place_prototypes(9, 6, groups=groups, spread=spread)
-    found, reach = angles(w), math.acos(-1 / 3)  # of four centers
+    found, reach = angles(w), math.acos(-1 / 3)  # the angle between four simplex centers
     same = torch.tensor(groups)[:, None] == torch.tensor(groups)
     siblings = found[same & ~torch.eye(9, dtype=torch.bool)]
     assert siblings.max() <= spread * reach + 1e-4

@@ -11,7 +11,7 @@ from hypersphere.geometry.fast_norms import directions
 @pytest.mark.parametrize("half_space", [False, True])
 def test_rows_a_few_at_a_time_or_all_at_once(half_space):
     x, _ = directions(torch.randn(3, 10, 4))
-    grads = [torch.full_like(x, torch.nan) for _ in range(2)]  # as in uninitialized memory
+    grads = [torch.full_like(x, torch.nan) for _ in range(2)]  # NaN stands for uninitialized memory
     totals = [
         Pass(Riesz(2), half_space, x, x, grad, None).triangle(chunk) for grad, chunk in zip(grads, (3, 10), strict=True)
     ]

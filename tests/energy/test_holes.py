@@ -98,7 +98,7 @@ pytest.importorskip("scipy")
 
 
 def by_triples(w):
-    """Return the largest empty cap with one, two opposite or three points of S² on its rim, by trying all."""
+    """Return the radius of the largest empty cap on S² by trying all caps with one, two or three points on the rim."""
     x = torch.nn.functional.normalize(w.double(), dim=1)
     best = 0.0
     for i, j, k in itertools.combinations(range(len(x)), 3):
@@ -125,7 +125,7 @@ def test_is_the_largest_hole(n, dim):
 
 @pytest.mark.parametrize(("n", "dim"), [(2, 5), (7, 7), (12, 20)])
 def test_neurons_of_a_half_space_are_exact_in_any_dimension(n, dim):
-    """The antipode of the shortest point of the hull is farther than all random directions."""
+    """The exact hole is opposite the hull's point nearest to 0, and at least as large as all probed ones."""
     w = uniform(n, dim, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     exact = covering_radius(w, method="exact").item()
     probed = covering_radius(w, probes=3, method="probes").item()
@@ -165,7 +165,7 @@ def test_covering_refuses():
 
 @pytest.mark.parametrize(("n", "dim"), [(9, 3), (5, 5), (30, 4)])
 def test_the_exact_radius_is_differentiable(n, dim):
-    """9 and 30 neurons take the convex hull, 5 neurons in 5 dimensions lie in a half space."""
+    """9 and 30 neurons use the convex hull; 5 neurons in 5 dimensions lie in a half space."""
     generator = torch.Generator().manual_seed(n)
     w = uniform(n, dim, generator=generator, dtype=torch.float64).requires_grad_()
     (gradient,) = torch.autograd.grad(covering_radius(w, method="exact"), w)

@@ -45,7 +45,7 @@ def test_perpendicular_lines_are_held_from_both_sides():
 
 
 def test_a_point_without_contacts_does_no_harm():
-    """Eleven vertices of the icosahedron: five can move, and the smallest angle is that of twelve."""
+    """Five of eleven icosahedron vertices can move, but the smallest angle is the same as with all twelve."""
     found = minimize_largest_cosine(shake(icosahedron()[:11], 0.01), steps=80)
     assert torch.allclose(
         largest_cosine(found, False), torch.full((3,), 1 / math.sqrt(5), dtype=torch.float64), atol=1e-12
@@ -104,7 +104,7 @@ def test_orbits_move_as_their_whole_arrangement_does(n, dim, half_space):
 
 
 def test_fixed_points_hold_the_others():
-    """Ten points between two poles become the icosahedron, and with one pole they lose nothing."""
+    """Ten points between two fixed poles form the icosahedron, and one fixed pole does not make the result worse."""
     for symmetry in rotation_symmetries(12, 3, False):
         if symmetry.order == 5:
             assert len(symmetry.fixed) == 2

@@ -1,4 +1,4 @@
-"""One short demo, checked from all sides."""
+"""Run one short demo and check its results, printed text and files."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ HEAD = "CosFace"
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """The results and the printed text of a demo of a few steps with one head, run by the command line."""
+    """Run a demo of a few steps with one head on the command line. Return its results and printed text."""
     folder, made, printed = tmp_path_factory.mktemp("demo"), [], io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(four_heads, "HEADS", {HEAD: four_heads.HEADS[HEAD]})

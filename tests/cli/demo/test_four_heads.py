@@ -37,7 +37,7 @@ def test_margins_tighten_classes_at_no_loss_of_accuracy(tmp_path):
     for result in margins:
         assert result.row["intra"] < softmax.row["intra"]
         assert result.row["inter"] > softmax.row["inter"]
-        assert result.row["accuracy"] > softmax.row["accuracy"] - 1  # 355 test digits: one is 0.28 %
+        assert result.row["accuracy"] > softmax.row["accuracy"] - 1  # one of the 355 test digits is 0.28 %
 
 
 def test_refuses(tmp_path):

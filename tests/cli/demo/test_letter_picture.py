@@ -22,7 +22,7 @@ def test_answers_and_their_colors(letter, match, answer, tmp_path):
 
 
 def draw(folder, name, accepted):
-    """Georgian letters found, and Armenian ones rejected or accepted; fewer of them than there are places."""
+    """Draw 30 accepted Georgian letters and 3 Armenian letters, accepted or rejected. Return the pixels."""
     probes = []
     for i, (letter, found) in enumerate([("georgian-an", True)] * 30 + [("armenian-ben", accepted)] * 3):
         file = folder / f"{i}.png"
@@ -34,7 +34,7 @@ def draw(folder, name, accepted):
 
 def test_the_picture_has_letters_and_colored_answers(tmp_path):
     right, wrong = draw(tmp_path, "right.png", False), draw(tmp_path, "wrong.png", True)
-    assert right.shape == wrong.shape == (468, 1080, 3)  # 12 × 5.2 inches of 90 pixels
+    assert right.shape == wrong.shape == (468, 1080, 3)  # 12 × 5.2 inches at 90 pixels per inch
 
     def count(picture, channel):
         others = np.delete(picture, channel, 2).max(2)

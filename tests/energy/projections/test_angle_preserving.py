@@ -30,7 +30,7 @@ class TestUnrolled(ProjectionContract):
 
     @pytest.mark.parametrize("preserve", ["cosine", "angle"])
     def test_differentiates_through_the_step(self, preserve):
-        """Second-order: the whole derivative, by finite differences of the energy at P − η∂L_P/∂P."""
+        """Compare the full derivative with finite differences of the energy at P − η∂L_P/∂P."""
         layer = nn.Linear(6, 5).double()
         projection = AnglePreservingProjection(dim=3, mode="unrolled", lr=0.5, preserve=preserve)
         comhe = CoMHE(nn.Sequential(layer, nn.Linear(5, 3).double()), projection)

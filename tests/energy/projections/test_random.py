@@ -38,7 +38,7 @@ class TestMaximum(ProjectionContract):
 
 
 class TestTheory:
-    """6.4.1, over 4000 draws of P for each pair of vectors."""
+    """Section 6.4.1, with 4000 draws of P for each pair of vectors."""
 
     draws = 4000
 
