@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 
 def onnx_outputs(module: nn.Module, *inputs: Tensor, example: tuple[Tensor, ...] | None = None) -> list[Tensor]:
-    """The outputs of ``module`` exported to ONNX and run by onnxruntime on ``inputs``.
+    """Return the outputs of ``module`` exported to ONNX and run by onnxruntime on ``inputs``.
 
-    With ``example`` the module is exported on that, its first axis being of any length, and run on the inputs.
+    With ``example``, the module is exported on it with a first axis of any length, then run on ``inputs``.
     """
     onnxruntime = pytest.importorskip(
         "onnxruntime", reason="needs the extra export: pip install 'torch-hypersphere[export]'"

@@ -137,7 +137,7 @@ def test_many_matrices_in_the_same_memory():
 @pytest.mark.parametrize("n", [MIN_NEURONS_TO_HALVE, MIN_NEURONS_TO_HALVE + 1])
 def test_many_neurons_by_halves_agree_with_float64(kernel, half_space, n):
     w = torch.randn(3, n, 6)
-    w[1, n - 1] = w[1, 0] + 1e-3  # a close pair, one of each half
+    w[1, n - 1] = w[1, 0] + 1e-3  # a close pair across the two halves
     exact = w.double().requires_grad_()
     dense = dense_sums(exact, kernel, half_space)
     (expected,) = torch.autograd.grad(dense.sum(), exact)

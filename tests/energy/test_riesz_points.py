@@ -18,7 +18,7 @@ def test_orbits_have_the_energy_of_their_whole_arrangement(n, dim, half_space, s
         energy, gradient = orbit_objective(kernel, half_space, symmetry)(orbits.flatten(1))
         expected, slopes = point_objective(kernel, half_space, dim)(symmetry.expand(orbits).flatten(1))
         assert torch.allclose(energy, expected)
-        first = symmetry.order * slopes.view(2, n, dim)[:, : orbits.shape[1]]  # all points of an orbit are moved
+        first = symmetry.order * slopes.view(2, n, dim)[:, : orbits.shape[1]]  # a step moves all points of the orbit
         assert torch.allclose(gradient.view(orbits.shape), first)
 
 
@@ -44,10 +44,10 @@ def test_symmetric_starts_do_no_harm_to_few_points():
     [
         ([[1.0] * 6, [1.0, 2.0], [1.0 + 1e-9, 3.0]], True),
         ([[1.0] * 6, [1.0], [1.0]], True),
-        ([[1.0] * 7, [2.0], [1.0]], False),  # two kinds of starts
-        ([[1.0] * 9, [1.0, 2.0], [2.0]], False),  # two kinds of starts
-        ([[1.0] * 5, [1.0], [1.0]], False),  # seven starts
-        ([[1.0] * 6, [1.0], [1.0, 0.9999]], False),  # one start is worse
+        ([[1.0] * 7, [2.0], [1.0]], False),  # only two searches reach the least energy
+        ([[1.0] * 9, [1.0, 2.0], [2.0]], False),  # only two searches reach the least energy
+        ([[1.0] * 5, [1.0], [1.0]], False),  # only seven starts reach it
+        ([[1.0] * 6, [1.0], [1.0, 0.9999]], False),  # only one start reaches it
     ],
 )
 def test_a_search_ends_when_starts_of_several_kinds_agree(energies, agreed):

@@ -1,4 +1,4 @@
-"""The energy of a head's classes in shards is that of the whole head, value and gradient, on any number of processes."""
+"""A sharded head has the energy and the gradient of the whole head, on any number of processes."""
 
 import copy
 
@@ -139,4 +139,4 @@ def traffic(group, head, labels):
 def test_only_the_rows_of_the_batchs_classes_are_communicated(pool):
     labels = torch.tensor([3, 999, 3, 500])
     for sizes in pool.run(traffic, ArcFace(64, 1000), labels, processes=2):
-        assert sizes == [1, 2, 3 * 64, 3 * 64]  # the sum, the batches' lengths, three rows there and back
+        assert sizes == [1, 2, 3 * 64, 3 * 64]  # the sum, the batch sizes, three rows forward and three rows backward

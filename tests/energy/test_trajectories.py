@@ -12,7 +12,7 @@ def test_the_same_seed_gives_the_same_start_and_the_energy_falls():
 
 
 def test_larger_weights_hold_a_neuron_still():
-    """Figures D.1 and D.2: the path of a neuron is shorter the larger its β."""
+    """Figures D.1 and D.2: a larger β shortens the path of a neuron."""
     for count in (1, 2):
         lengths = [
             weighted_trajectories([*[beta] * count, *[1.0] * (10 - count)], steps=60)[:, 0]

@@ -40,7 +40,7 @@ def test_every_projection_of_torch_s_encoder_is_found():
     assert list(mhe.per_layer()) == names
     assert mhe.skipped == {}
     before = mhe().item()
-    convert(encoder)  # operators have the same neurons
+    convert(encoder)  # the converted layers have the same neurons
     assert list(MHE(encoder, classifier=False).per_layer()) == names
     assert MHE(encoder, classifier=False)().item() == pytest.approx(before, rel=1e-6)
 

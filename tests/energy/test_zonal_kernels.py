@@ -1,4 +1,4 @@
-"""Kernels that depend on the dimension, compared with scipy's Gegenbauer polynomials, quadrature, finite differences and random points."""
+"""Dimension-dependent kernels against Gegenbauer polynomials, quadrature, finite differences and random points."""
 
 import math
 
@@ -32,7 +32,7 @@ def density(cos, dim):
 
 
 def over_the_sphere(function, dim):
-    """E of a function of the cosine between uniform points, by adaptive quadrature over the angle."""
+    """Return the expectation of a function of the cosine of uniform points, by adaptive quadrature over the angle."""
     reach = min(math.pi / 2, 14 / math.sqrt(dim))
 
     def integrand(theta):

@@ -62,7 +62,7 @@ def test_spectra_have_row_statistics():
 
 
 def test_nothing_is_fitted_to_measured_pictures():
-    """A picture's features do not depend on which others are measured."""
+    """A picture's features do not depend on the other measured pictures."""
     whole, part = (simple_features(pictures(1)[:n], pictures(2), LABELS) for n in (60, 7))
     for name, features in part.items():
         torch.testing.assert_close(features, whole[name][:7], atol=1e-4, rtol=1e-4, msg=name)

@@ -16,7 +16,7 @@ class TestCalibrationReport(ReportContract):
 
 @st.composite
 def predictions(draw):
-    """Probabilities in tenths, so that many fall on the edges of bins; two classes or three."""
+    """Draw probabilities in tenths, so that many are on bin edges, for two or three classes."""
     c, n = draw(st.integers(2, 3)), draw(st.integers(1, 30))
     cuts = draw(st.lists(st.lists(st.integers(0, 10), min_size=c - 1, max_size=c - 1), min_size=n, max_size=n))
     rows = [[b - a for a, b in zip([0, *sorted(row)], [*sorted(row), 10], strict=True)] for row in cuts]

@@ -54,7 +54,7 @@ def test_agrees_with_brute_force_and_scikit_learn(both):
 
 
 def test_an_identity_is_merged_if_another_one_has_the_same_main_group():
-    # 0 and 1 are one group. A single face of 2 in it does not merge 2 with them.
+    # Identities 0 and 1 share a group. A single face of identity 2 in it does not merge 2 with them.
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
     groups = torch.tensor([5, 5, 5, 5, 5, 5, 6, 6])
     report = clustering(labels, groups)

@@ -69,7 +69,7 @@ def test_mirror_images_are_used_only_if_they_help():
 
 
 def test_mirror_images_are_used_if_the_other_folds_say_so():
-    """Symmetric patterns with one-sided noise: mirror images double the training pictures."""
+    """The patterns are symmetric and the noise is not, so mirror images double the training pictures."""
     half = torch.rand(9, 1, 16, 8, generator=torch.Generator().manual_seed(7))
     patterns = torch.cat([half, half.flip(-1)], 3)
     noise = 2.0 * torch.rand(54, 1, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -143,7 +143,7 @@ def test_equal_pictures_have_finite_learned_filters():
 
 
 def classes(seed=0, count=30, samples=8, d=5):
-    """Classes whose means differ much in some directions and whose samples differ much in others, all of it turned."""
+    """Return classes whose means vary in some directions and whose samples vary in others, in a rotated basis."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count).repeat_interleave(samples)
     ways = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64, generator=generator))[0]
@@ -153,8 +153,10 @@ def classes(seed=0, count=30, samples=8, d=5):
 
 
 def slow(x, labels, shrink):
-    """Expected class means under the model of two covariances, by numpy: B(B + W)⁻¹(x − m), up to the factor in whose metric
-    cosines are taken, W^{-1/2}(B(B + W)⁻¹)^{1/2} read in the basis of scipy's generalized eigenvectors."""
+    """Compute the expected class means B(B + W)⁻¹(x − m) of the two-covariance model with numpy.
+
+    For cosines, the map is W^{-1/2}(B(B + W)⁻¹)^{1/2} in the basis of scipy's generalized eigenvectors.
+    """
     x, labels = x.numpy(), labels.numpy()
     means = np.stack([x[labels == c].mean(0) for c in np.unique(labels)])
     rest = np.concatenate([x[labels == c] - x[labels == c].mean(0) for c in np.unique(labels)])
@@ -174,7 +176,7 @@ def test_is_the_generalised_eigenproblem(seed, count, samples, d, shrink):
 
 def test_directions_are_those_of_fishers_discriminant():
     x, labels = classes()
-    ours = fit_discriminant(x, labels, 1e-9).weight.flip(0)[:3]  # the most telling first
+    ours = fit_discriminant(x, labels, 1e-9).weight.flip(0)[:3]  # the most discriminative first
     theirs = torch.from_numpy(LinearDiscriminantAnalysis(solver="eigen").fit(x, labels).scalings_.T[:3])
     torch.testing.assert_close((normalize(ours, dim=1) * normalize(theirs, dim=1)).sum(1).abs(), torch.ones(3).double())
 

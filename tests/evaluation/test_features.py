@@ -76,7 +76,7 @@ def test_the_transform_of_a_fold_is_fitted_without_the_fold():
     features[pairs[(fold == 0)].flatten()[0]] += 100  # an image of fold 0 only
     after = fold_scores(features, pairs, fold)
     untouched = torch.arange(20) > 0
-    assert torch.equal(before[0, untouched], after[0, untouched])  # nor do the scores of pairs of other folds change
+    assert torch.equal(before[0, untouched], after[0, untouched])  # fold 0 has no effect on its own transform
     assert not torch.equal(before[1, untouched], after[1, untouched])
 
 

@@ -9,7 +9,7 @@ LABELS = torch.arange(25) % 5
 
 
 def worker(rank):
-    """The processes have 17 and 8 rows, then one has none, then both have the rows of a distributed sampler."""
+    """Gather 17 and 8 rows, then rows of a single process, then the rows of a distributed sampler."""
     shard = slice(0, 17) if rank == 0 else slice(17, 25)
     uneven = gather_features(FEATURES[shard], LABELS[shard])
     empty = gather_features(FEATURES[: 25 * rank], LABELS[: 25 * rank])

@@ -130,7 +130,7 @@ def test_selected_thresholds_give_accurate_measures(monkeypatch):
     few = trials.resample(identities)
     assert few.tar.shape[1] <= 153 < every.tar.shape[1]
     for measure in ("eer", "auc", "tar"):
-        # At most two of the 180 same pairs lie between two thresholds, as often as their identity was drawn.
+        # At most two of the 180 same pairs lie between two thresholds. Each counts once per draw of its identity.
         most = 2 * draw_counts(30, 0, 20, 0).max().item() / 180
         assert torch.allclose(few.measure(measure, 0.01), every.measure(measure, 0.01), atol=most)
 

@@ -115,7 +115,7 @@ def test_numbers_do_not_depend_on_the_chunk():
 
 
 class ExactCosine(CosineScore):
-    """The cosine without estimates."""
+    """A cosine score without estimates."""
 
     def estimate_rows(self, rows):
         return rows, 0.0

@@ -74,7 +74,7 @@ class TestRobustnessReport(ReportContract):
 
 def test_masked_gradients_are_found(network, data):
     report = robustness(Steps(network), *data, baseline=network, deepfool_steps=2)
-    assert report.accuracy["BIM"] > 0.5  # it seems robust
+    assert report.accuracy["BIM"] > 0.5  # BIM alone makes the network look robust
     text = " ".join(report.findings)
     assert "zero or non-finite gradient" in text
     assert "fails even without a bound" in text
@@ -96,7 +96,7 @@ def test_a_decision_based_attack_is_not_affected_by_masked_gradients(network, da
 
 def test_random_noise_that_is_as_strong_is_a_finding():
     class Flicker(nn.Module):
-        """A network that decides by the parity of the last digits, so that any change of the image changes its decision."""
+        """A network that decides by the parity of the last digits, so any change of the image changes the decision."""
 
         def forward(self, x):
             parity = (x.flatten(1)[:, :8] * 1024).round().sum(1) % 2

@@ -13,7 +13,7 @@ from hypersphere.evaluation import StreamedRoc, roc_curve
 
 @st.composite
 def pairs(draw, least=2, most=60):
-    """Few distinct scores, so that ties between and within the two kinds are common."""
+    """Few distinct scores, so that ties are common within and between same and different pairs."""
     n = draw(st.integers(least, most))
     scores = draw(
         st.lists(st.sampled_from([-1.0, -0.5, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.9, 1.0]), min_size=n, max_size=n)
@@ -137,7 +137,7 @@ def test_intervals_cover_the_truth():
         roc = roc_curve(torch.randn(2000) + 2 * same, same)
         for i, measured in enumerate((roc.eer, roc.auc)):
             hits[i] += measured.low <= truth[i] <= measured.high
-    assert hits[0] >= 190  # conservative
+    assert hits[0] >= 190  # the interval of the EER is conservative
     assert 180 <= hits[1] <= 198  # 190 expected, deviation 3.1
 
 

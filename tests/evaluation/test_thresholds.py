@@ -123,7 +123,7 @@ def test_beta_distribution():
 @pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
 def test_the_rate_over_people_is_guaranteed(correlation):
-    """The rate for new strangers is at most that of the bound in at least 90 % of the draws."""
+    """At least 90 % of the draws keep the rate for new strangers within the bound."""
     people, pictures, fpir, kept, draws = 30, 10, 0.1, 0, 100
     owner = torch.arange(people).repeat_interleave(pictures)
     for _ in range(draws):

@@ -77,7 +77,8 @@ def test_an_increasing_function_of_the_scores_changes_only_thresholds(case):
 
 
 def test_the_threshold_never_sees_the_pairs_it_is_scored_on():
-    # The scores of fold 1 are shifted. Its own best threshold would be perfect; that of the other folds rejects all its pairs.
+    # The scores of fold 1 are shifted. Its own best threshold would be perfect, but that of the other folds rejects
+    # all of its pairs.
     same = torch.tensor([True, False] * 10)
     scores = same.double() + torch.tensor([0.0] * 10 + [-5.0] * 10)
     fold = torch.tensor([0] * 10 + [1] * 10)
@@ -129,7 +130,7 @@ def test_an_unresolved_rate_is_refused():
 
 
 def test_the_interval_covers_the_truth():
-    # TAR at a threshold of mean 0 negatives: 95 % intervals should contain the expectation about 95 times in 100.
+    # TAR at FAR 0.1: about 95 of 100 intervals should contain the true value.
     same = torch.arange(4000) % 2 == 0
     truth = 0.5 * math.erfc((1.2816 - 1.5) / math.sqrt(2))
     hits = 0
@@ -158,7 +159,7 @@ def test_one_kind_of_pair_in_the_other_folds():
     report = verification(
         torch.tensor([0.9, 0.8, 0.1]), torch.tensor([True, True, False]), fold=torch.tensor([0, 0, 1])
     )
-    assert report.accuracies.tolist() == [0.0, 0.0]  # the pairs of the other fold are all different, then all same
+    assert report.accuracies.tolist() == [0.0, 0.0]  # the other fold has only different pairs, then only same pairs
 
 
 @pytest.mark.parametrize("folds", [1, 0, -3])
@@ -181,7 +182,7 @@ def test_a_million_pairs_take_seconds_at_most():
 
 
 def brute_refitted(rows, same, fold):
-    """Compute the evaluation of SphereFace with loops: the threshold of a fold is chosen on all other pairs in its row."""
+    """Compute SphereFace's evaluation with loops: each fold's threshold is chosen on all other pairs in its row."""
     accuracies = []
     for k in sorted(set(fold.tolist())):
         held = fold == k
@@ -321,8 +322,9 @@ def test_few_people_give_the_interval_of_independent_pairs():
 @pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("count", [8, 20])
 def test_intervals_of_the_eer_cover_the_truth_where_people_differ(count):
-    # People differ in how well they are recognized: the score of a same pair has a term of its person, and that of a different
-    # pair one term of each person. Scores are normal with deviation √2 and means that differ by 2, so the EER is Φ(−1/√2).
+    # People differ in how well they are recognized. The score of a same pair has a term of its person, the score of a
+    # different pair has a term of each person. Scores are normal with standard deviation √2 and means that differ by 2,
+    # so the EER is Φ(−1/√2).
     truth, hits, alone, generator = stats.norm.cdf(-1 / math.sqrt(2)), 0, 0, torch.Generator().manual_seed(0)
     labels = torch.arange(count).repeat_interleave(3)
     index = torch.combinations(torch.arange(len(labels)))

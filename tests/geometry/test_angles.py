@@ -9,7 +9,7 @@ from hypersphere.geometry import angle, arccos, arcsin, geodesic_distance, sine
 
 
 def exact_angle(x, w):
-    """Kahan's form in float64, from the float32 entries as they are."""
+    """Compute the angle by Kahan's formula in float64 from the unchanged float32 entries."""
     x, w = x.double(), w.double()
     x, w = x / x.norm(dim=-1, keepdim=True), w / w.norm(dim=-1, keepdim=True)
     return 2 * torch.atan2((x - w).norm(dim=-1), (x + w).norm(dim=-1))

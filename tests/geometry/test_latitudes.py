@@ -17,14 +17,14 @@ FORMS = [1e3, 5.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.25]
 
 
 def cosines():
-    """All of the range, closer and closer to 0 and to the poles."""
+    """Return cosines over the whole range, denser near 0 and near the poles."""
     near = np.logspace(-38, 0, 20001)
     return np.unique(np.concatenate([np.linspace(-1, 1, 40001), near, -near, 1 - near, near - 1]).astype(np.float32))
 
 
 @pytest.fixture(params=[False, True], ids=["eager", "traced"])
 def traced(request, monkeypatch):
-    """Both ways of the same formula."""
+    """Run the eager and the traced form of the formula."""
     monkeypatch.setattr(latitudes, "is_traced", lambda: request.param)
 
 

@@ -148,7 +148,7 @@ def test_inverse_norms_of_any_length(length):
     x[0] *= length
     expected = torch.tensor([1 / torch.tensor(length).double().item(), 0.0, 1.0], dtype=torch.float64)
     found = inverse_norm(x).double()
-    if length > 1e-39:  # below, the inverse of a float32 leaves its range
+    if length > 1e-39:  # below, the inverse overflows float32
         assert torch.allclose(found, expected, rtol=1e-5)
     assert found[1] == 0
     assert found[2] == 1

@@ -10,7 +10,7 @@ SHAPES = [(2, 3, 4), LARGE, (1, 2048, 4096), (4096, 2048, 2), (1025, 129, 65)]
 
 @pytest.fixture(params=[True, False])
 def onednn(request, monkeypatch):
-    """Both answers on every machine that can compute them."""
+    """Run with and without oneDNN on every machine that has it."""
     if request.param and not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(products, "is_onednn_faster", lambda: request.param)

@@ -9,7 +9,7 @@ from hypersphere.models import Autoencoder
 
 @pytest.fixture(scope="module")
 def trained():
-    """Return an autoencoder of 8×8 digits after some seconds of training, and digits that it was not trained on."""
+    """Return an autoencoder of 8×8 digits after a few seconds of training, and digits outside the training set."""
     torch.manual_seed(0)
     images = torch.from_numpy(load_digits().images).float()[:, None] / 16
     images = images[torch.randperm(len(images))]

@@ -32,7 +32,7 @@ class TestCNN10(ImageContract):
         assert net.classifier.out_features == 1000
 
 
-# name, table → filters of the stages, convolutions per stage, fully connected units: copied from Liu (2020), not the code
+# name, table → filters per stage, convolutions per stage, fully connected units: from Liu (2020), not from the code
 TABLES = [
     ("cnn3", None, (64, 96, 128), 1, 256),
     ("cnn3", "B.1", (64, 96, 128), 1, 256),
@@ -87,7 +87,7 @@ def test_the_start_is_he_s():
 
 
 def test_signals_keep_their_size_through_a_deep_plain_network():
-    """He initialization keeps the second moment of 45 layers without normalization from vanishing or exploding."""
+    """With He initialization the second moment stays bounded through 45 layers without normalization."""
     net = models.cnn45(norm=None, width=0.5, input_size=16)
     x = torch.randn(2, 3, 16, 16)
     assert 1e-2 < net.body(x).pow(2).mean().item() / x.pow(2).mean().item() < 1e2

@@ -93,7 +93,7 @@ def test_spectral_norm_keeps_the_chosen_start():
 
 
 def test_the_two_play():
-    """One step of each with the original loss (D.7) changes every parameter."""
+    """One step of each network with the original loss (D.7) changes every parameter."""
     players = models.generator(8, width=1 / 16), models.discriminator(spectral_norm=True, width=1 / 16)
     generator, critic = players
     before = [p.clone() for net in players for p in net.parameters()]

@@ -15,7 +15,7 @@ from tests.data.voices import unpack_speakers, voice
 
 
 def reference_network(state, frames):
-    """Compute the features step by step: three LSTM layers, a linear layer, ReLU, length 1; ``frames`` is (time, bands)."""
+    """Compute three LSTM layers, a linear layer, ReLU and the unit length step by step; ``frames`` is (time, bands)."""
 
     def sigmoid(x):
         return 1 / (1 + np.exp(-x))
@@ -36,7 +36,7 @@ def reference_network(state, frames):
 
 
 def reference_feature(state, samples):
-    """Follow the published procedure without its removal of silences: −30 dB, 1.3 windows per second, mean of features."""
+    """Follow the published procedure except silence removal: −30 dB, 1.3 windows per second, mean of features."""
     samples = samples.astype(np.float64)
     level = 20 * np.log10(np.sqrt(np.mean(samples**2)))
     samples = samples * 10 ** (max(0, -30 - level) / 20)

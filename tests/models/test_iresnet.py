@@ -20,7 +20,7 @@ class TestIResNet18(ImageContract):
 
     def test_its_own_norm_and_activation_are_the_text_s(self):
         model = self.make()
-        assert [type(m) for m in layers_of(model, NORMS)].count(nn.BatchNorm1d) == 1  # behind the embedding
+        assert [type(m) for m in layers_of(model, NORMS)].count(nn.BatchNorm1d) == 1  # after the embedding
         assert len(layers_of(model, nn.PReLU)) == 1 + 8
 
 

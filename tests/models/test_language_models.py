@@ -93,7 +93,7 @@ def naive_gpt(model, text):
             for p in range(len(h)):
                 weights = torch.stack([q[p] @ k[t] / size**0.5 for t in range(p + 1)]).softmax(0)
                 out[p][part] = sum(w * v[t] for t, w in enumerate(weights))
-        h = [old + block.out.weight @ new for old, new in zip(h, out, strict=True)]  # the state itself is passed on
+        h = [old + block.out.weight @ new for old, new in zip(h, out, strict=True)]  # the residual is not normalized
         x = [rms(v, block.mlp_norm.weight) for v in h]
         h = [
             old + block.down.weight @ ((block.up.weight @ y) * F.silu(block.gate.weight @ y))

@@ -37,7 +37,7 @@ class TestPointNet(ModelContract):
 
 
 class TestPointNetWithTNet(TestPointNet):
-    plain_linears = 2  # the matrices
+    plain_linears = 2  # the layers that output the matrices
     build = staticmethod(functools.partial(models.pointnet, t_net=True))
 
     def test_starts_as_the_network_without(self):

@@ -46,7 +46,7 @@ def test_attention_prefers_what_scores_high():
         for layer in (pool.attention[0], pool.attention[-1]):
             layer.weight.zero_()
             layer.bias.zero_()
-        pool.attention[0].weight[0, 0] = 1.0  # the frame itself
+        pool.attention[0].weight[0, 0] = 1.0  # attention depends only on the frame
         pool.attention[-1].weight[:] = 50.0
     x = torch.tensor([[[0.0, 0.0, 1.0, 0.0]]])
     assert pool(x)[0, 0] > 0.99

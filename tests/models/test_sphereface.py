@@ -19,8 +19,8 @@ class TestSphereFace10(ImageContract):
 
 
 # Table 2.7. For 64, 128, 256, 512 filters and u units per stage, the weights are 9·in·out for the convolution of
-# stride 2 and 2·9·out² a unit. Stride 2: 9·(3·64 + 64·128 + 128·256 + 256·512) = 1,550,016;
-# a unit: 73,728  294,912  1,179,648  4,718,592.
+# stride 2 and 2·9·out² per unit. Stride 2: 9·(3·64 + 64·128 + 128·256 + 256·512) = 1,550,016;
+# per unit: 73,728  294,912  1,179,648  4,718,592.
 # FC1 on 512 maps of 7×6: 21,504·512 = 11,010,048. Biases (of the strided ones and FC1): 64+128+256+512 + 512 = 1,472.
 # PReLU: one slope per filter, (64, 128, 256, 512)·(1 + 2u).
 FIXED = 1_550_016 + 11_010_048 + 1_472

@@ -52,12 +52,12 @@ def test_samples_stay_on_the_sphere_and_follow_a_known_flow():
         torch.testing.assert_close(found.norm(dim=1), torch.ones(10, dtype=torch.float64))
         errors.append((found - exact).abs().max().item())
     assert errors[2] < 0.01
-    assert 3.4 < errors[0] / errors[1] < 4.6  # of second order
+    assert 3.4 < errors[0] / errors[1] < 4.6  # second-order convergence
     assert 3.4 < errors[1] / errors[2] < 4.6
 
 
 def test_a_field_that_depends_on_time():
-    """Along the great circle through two axes at the speed 2t, the angle at the end is 1."""
+    """At speed 2t along the great circle through two axes, the final angle is 1."""
 
     def field(x, t):
         return 2 * t[:, None] * torch.stack([-x[:, 1], x[:, 0], 0 * x[:, 2]], 1)

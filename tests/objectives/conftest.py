@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """The matrices of these tests are small: a second thread would only wait for the first."""
+    """Use one thread, because the matrices of these tests are too small for more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""What every margin and every head must be; a new one inherits the contract and gives its float64 formula on θ."""
+"""The contracts of all margins and heads. A new one inherits its contract and gives its float64 formula on θ."""
 
 import copy
 import io
@@ -28,7 +28,7 @@ def waves(theta: np.ndarray, m: float) -> np.ndarray:
 
 
 class WithSlope(torch.autograd.Function):
-    """A hook with its slope as the derivative, so that gradcheck can compare it with differences of the values."""
+    """A hook whose derivative is its slope, so that gradcheck can compare the slope with finite differences."""
 
     @staticmethod
     def forward(ctx, cos, hook):
@@ -114,10 +114,11 @@ class MarginContract:
 
 
 class HeadContract:
-    """``head(**options)`` makes one of 11 classes in 5 dimensions; ψ, φ, g and the scale come as formulas on θ.
+    """``head(**options)`` makes a head of 11 classes in 5 dimensions; ψ, φ, g and the scale are formulas on θ.
 
-    A head whose margin looks at more than the angle overrides :meth:`target_of`, :meth:`other_of` or :meth:`penalty_of`;
-    one with another comparison overrides :meth:`compare`. Statistics stand still: such a head comes in evaluation mode.
+    A head whose margin needs more than the angle overrides :meth:`target_of`, :meth:`other_of` or :meth:`penalty_of`.
+    A head with another comparison overrides :meth:`compare`. A head with running statistics is in evaluation mode, so
+    they stay constant.
     """
 
     scale: float | str = 1.0
@@ -129,7 +130,7 @@ class HeadContract:
         raise AssertionError("the contract's class must make its head")
 
     def easy(self) -> MarginSoftmax | None:
-        """The head with the margin that is no margin, where there is one."""
+        """Return the head with a margin that changes nothing, or None if there is no such margin."""
         return None
 
     def psi(self, theta):
@@ -158,7 +159,7 @@ class HeadContract:
         return torch.randn(n, 5, generator=generator, dtype=dtype), torch.randint(0, 11, (n,), generator=generator)
 
     def brute_force(self, head, x, y) -> list[float]:
-        """The loss from angles and formulas, sample by sample, class by class."""
+        """Compute the loss from angles and formulas, sample by sample and class by class."""
         x, w = x.double().numpy(), head.weight.detach().double().numpy()
         bias = np.zeros(len(w)) if head.bias is None else head.bias.detach().double().expand(len(w)).numpy()
         losses = []
@@ -221,7 +222,7 @@ class HeadContract:
         plain = MarginSoftmax(5, 11, **options)
         plain.load_state_dict(easy.state_dict())
         x, y = self.batch(9, torch.float32)
-        # A hook on the others scales cosines, where the plain head takes the products of scaled features: other roundings.
+        # With a hook on the others, cosines are scaled. The plain head scales features, which rounds differently.
         same = type(easy.margin).others is Margin.others or not isinstance(easy.angular, Cosine)
         for a, b in zip(gradients(easy, x, y), gradients(plain, x, y), strict=True):
             assert torch.equal(a, b) if same else torch.allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -358,7 +359,7 @@ class HeadContract:
             assert torch.equal(other(x, y), loss)
 
     def variants(self):
-        """Options that a head in shards must agree with the whole head under."""
+        """Yield options under which a sharded head must agree with the whole head."""
         several = {"sub_centers": 3, "gradient": "detached", "chunk": 2}
         yield {"annealing": Annealing(10, 2)}
         yield {"bias": True, "label_smoothing": 0.2, "chunk": 3} if self.smooths and self.has_bias else {"chunk": 3}
@@ -368,7 +369,7 @@ class HeadContract:
     @pytest.mark.untyped
     @pytest.mark.parametrize("processes", [1, 2, 3])
     def test_shards_compute_what_the_whole_head_does(self, processes, pool):
-        """On 11 classes: 6 and 5 of them on two processes; 4, 4 and 3 on three, of which one has no samples."""
+        """Two processes have 6 and 5 of the 11 classes. Three have 4, 4 and 3, and one of them has no samples."""
         for options in self.variants():
             for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
                 head = self.head(dtype=dtype, **options).to(dtype).train()
@@ -406,7 +407,7 @@ class _Logits(nn.Module):
 
 
 def gradients(head, x, y, *, of=None, **options):
-    """The loss and the gradients of the features and of every parameter."""
+    """Return the loss and the gradients of the features and of every parameter."""
     module = head if of is None else of
     for name, value in options.items():
         setattr(module, name, value)

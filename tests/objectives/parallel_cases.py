@@ -1,4 +1,4 @@
-"""What a head in shards must compute: the same as the whole head on the samples of all processes."""
+"""Sharded heads must compute the same as the whole head on the samples of all processes."""
 
 import copy
 import warnings
@@ -10,13 +10,13 @@ from hypersphere.objectives.parallel import gather_state_dict
 
 
 def divided_batch(x, y, size):
-    """The samples of each process: unevenly many, and none on the last of three."""
+    """Return the samples of each process: uneven numbers, and none on the last of three."""
     counts = {1: [len(x)], 2: [len(x) - 2, 2], 3: [2, len(x) - 2, 0]}[size]
     return list(zip(x.split(counts), y.split(counts), strict=True))
 
 
 def on_shards(group, head, batches, options=None):
-    """The loss, the gradients and the state of this process, with everything gathered that is in shards."""
+    """Return the results of the sharded head on this process, with all shards gathered."""
     head = copy.deepcopy(head)
     x, y = batches[torch.distributed.get_rank(group)]
     head.shard(group, **(options or {}))
@@ -24,9 +24,9 @@ def on_shards(group, head, batches, options=None):
 
 
 def results(head, x, y):
-    """By name, from a fixed random state: loss, gradients of features and parameters, the state, logits and best classes."""
+    """Return the loss, gradients, state, logits and best classes by name, from a fixed random state."""
     rank = 0 if head.shards is None else head.shards.rank
-    torch.manual_seed(rank)  # margins that draw follow the first process
+    torch.manual_seed(rank)  # random margins use the draws of the first process
     x = x.detach().clone().requires_grad_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -47,13 +47,13 @@ def results(head, x, y):
 def gathered(gradient, parameter):
     if isinstance(gradient, DTensor):
         gradient = gradient.full_tensor()
-    elif isinstance(parameter, DTensor):  # the rows that were drawn here, zeros elsewhere
+    elif isinstance(parameter, DTensor):  # nonzero only in the rows that this process drew
         torch.distributed.all_reduce(gradient, group=parameter.device_mesh.get_group())
     return gradient.flatten(0, -2) if gradient.ndim == 3 else gradient
 
 
 def agree(whole, parts, tolerance, average=True):
-    """Whether each process's results are those of the whole head."""
+    """Assert that each process's results are those of the whole head."""
     size = len(parts)
     for name, expected in whole.items():
         if name in ("features", "logits", "predicted", "best") or expected.shape == whole["features"].shape[:1]:

@@ -9,7 +9,7 @@ from hypersphere.objectives import AxialSphere
 
 
 def brute_force(head, x, y):
-    """Sample by sample in float64."""
+    """Compute the loss sample by sample in float64."""
     w, total, count = head.weight.detach().double(), 0.0, 0
     axes = [c for c in range(head.num_classes) if c != head.negative_label]
 
@@ -82,7 +82,7 @@ def test_distances_and_scores():
 
 
 def test_negatives_of_training_keep_other_negatives_out():
-    """Four classes and two groups of strangers in different directions; one group is trained on, both are to be rejected."""
+    """Two identities are accepted less often if they are negatives in training."""
     generator = torch.Generator().manual_seed(0)
     means = 2 * torch.randn(8, 12, generator=generator)
     x = means.repeat_interleave(40, 0) + torch.randn(320, 12, generator=generator)

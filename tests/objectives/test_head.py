@@ -111,7 +111,7 @@ def test_refuses(arguments, options, message):
 
 
 def worker(rank):
-    """The gradients of every preset on this process's half of the batch, averaged by DDP; dense and in chunks."""
+    """Return every preset's gradients on this half of the batch, averaged by DDP, dense and in chunks."""
     found = {}
     for kind in PRESETS:
         for chunk in (None, 4):
@@ -160,7 +160,7 @@ def descendants(kind):
 
 
 def test_every_head_inherits_the_contract():
-    """Chunks, shards, samples, half precision, poles and saved state are tested of each; a new head cannot be left out."""
+    """The contract tests chunks, shards, sampling, half precision, poles and saved state of every head."""
     for module in pkgutil.iter_modules(tests.objectives.heads.__path__):
         importlib.import_module(f"tests.objectives.heads.{module.name}")
     importlib.import_module("tests.objectives.test_head_presets")

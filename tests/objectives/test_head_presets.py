@@ -191,7 +191,7 @@ def test_a_bad_margin_is_refused_by_name(kind, m):
 @pytest.mark.parametrize("m", [2, 3, 4])
 @pytest.mark.parametrize("apart", [0.6, 1.2, 2.0])
 def test_two_classes_keep_the_gap_of_2_2_4(m, apart):
-    """The features of either class end where its loss is log 2; between the two ends lies (m − 1)/(m + 1)·θ₁₂."""
+    """The edge of a class is where its loss is log 2; the gap between both edges is (m − 1)/(m + 1)·θ₁₂."""
     head = SphereFace(2, 2, m=m, scale=30.0, dtype=torch.float64)
     ends = torch.tensor([0.0, apart], dtype=torch.float64)
     head.weight.data = torch.stack([ends.cos(), ends.sin()], 1)
@@ -201,7 +201,7 @@ def test_two_classes_keep_the_gap_of_2_2_4(m, apart):
 
 @pytest.mark.parametrize("m", [3.5, 2 + math.sqrt(3), 4])
 def test_m_of_property_2_puts_the_classes_further_apart_than_they_are_wide(m):
-    """Two classes at right angles: widest inside, θ/(m−1) + θ/(m+1), against the gap; they are equal at m = 2 + √3."""
+    """For orthogonal classes, the width θ/(m−1) + θ/(m+1) of a class equals the gap at m = 2 + √3."""
     head = SphereFace(2, 2, m=m, scale=30.0, dtype=torch.float64)
     head.weight.data = torch.eye(2, dtype=torch.float64)
     inner, other = (_edge(head, label, math.pi / 2) for label in (0, 1))
@@ -216,7 +216,7 @@ def _edge(head, label, apart):
 
 
 def _crossing(head, label, inside, outside):
-    """Where the loss of this class passes log 2, by bisection along the circle."""
+    """Return the angle where the loss of this class passes log 2, by bisection along the circle."""
     for _ in range(60):
         middle = (inside + outside) / 2
         x = torch.tensor([[math.cos(middle), math.sin(middle)]], dtype=torch.float64)

@@ -70,7 +70,7 @@ def test_arcface_up_to_the_fallback(chunk):
 
 
 def test_arcface_beyond_it_the_peer_jumps():
-    """Past θ = π − m PML subtracts m·sin m from the cosine, which is not continuous there; ours is."""
+    """Past θ = π − m PML subtracts m·sin m from the cosine, which jumps there; ours is continuous."""
     peer = pml.ArcFaceLoss(CLASSES, DIM, margin=math.degrees(0.5))
     cos = torch.cos(torch.tensor([math.pi - 0.5 - 1e-6, math.pi - 0.5 + 1e-6], dtype=torch.float64))
     theirs = peer.modify_cosine_of_target_classes(cos).diff().abs()
@@ -97,7 +97,7 @@ def test_sub_center_arcface(chunk):
 
 
 def test_where_the_peer_fails_we_do_not():
-    """A feature along its class: PML's ArcFace has NaN gradients there, and turns m = 1.5 into 1."""
+    """For a feature along its class, PML's ArcFace has NaN gradients. PML's SphereFace turns m = 1.5 into 1."""
     head = ArcFace(DIM, CLASSES)
     peer = pml.ArcFaceLoss(CLASSES, DIM)
     peer.W.data = head.weight.detach().T.clone()

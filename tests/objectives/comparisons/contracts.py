@@ -1,4 +1,4 @@
-"""What every comparison must be; a new one inherits this and gives its float64 formula on the logits."""
+"""The contract of all comparisons. A new one inherits it and gives its float64 formula on the logits."""
 
 import copy
 import pickle
@@ -119,7 +119,7 @@ class ComparisonContract:
 
 
 def shared(comparison, states):
-    """What each of several processes gets, each running ``reduce`` as if the others ran it at the same time.
+    """Return the reduced state of each process, simulated in one process.
 
     A call of ``reduce`` needs the tensors of all processes, so the processes are replayed until every call is answered.
     """
@@ -136,7 +136,7 @@ def shared(comparison, states):
 
 
 def _asked(comparison, state, answers):
-    """The state after ``reduce``, or as a list the first question that has no answer yet."""
+    """Return the state after ``reduce``, or the first unanswered call as a list."""
     known = iter(answers)
 
     class QuestionError(Exception):

@@ -51,7 +51,7 @@ def test_approaches_the_cross_entropy_with_a_margin():
 def test_derivatives(alpha):
     comparison = AlphaDivergence(alpha, 0.3)
     t, z = ComparisonContract.batch()
-    # Away from the border of the support, where second derivatives jump for α = 2.
+    # Avoid the border of the support, where second derivatives jump for α = 2.
     inputs = (t[:3].requires_grad_(), z[:3].requires_grad_())
     loss = lambda t, z: comparison.loss(t, z.sort(1, descending=True).values.unbind(1), 10)
     assert torch.autograd.gradcheck(loss, inputs)

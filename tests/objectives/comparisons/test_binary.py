@@ -18,7 +18,7 @@ class TestBinary(ComparisonContract):
 
 
 def test_softplus_is_not_linear_past_twenty():
-    """torch's softplus is, which loses the exponential e^{−30} of a class that is nearly right."""
+    """torch's softplus is linear past 20, so a confident prediction would lose its loss of e^{−30}."""
     comparison = Binary()
     summary = comparison.finish(comparison.add(comparison.start(torch.zeros(1).double()), torch.tensor([[-700.0]])))
     assert comparison.loss(torch.tensor([30.0]).double(), summary, 2).item() == pytest.approx(math.exp(-30), rel=1e-12)

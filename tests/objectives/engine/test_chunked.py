@@ -103,7 +103,7 @@ def test_bfloat16_products_are_close_and_only_on_request():
 @pytest.mark.untyped
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor:UserWarning"
-)  # the compiler's own look at its inputs
+)  # the compiler reads .grad of its inputs
 def test_chunks_run_outside_of_a_compiled_graph():
     torch._dynamo.reset()
     head = ArcFace(5, 11, chunk=4)
@@ -114,7 +114,7 @@ def test_chunks_run_outside_of_a_compiled_graph():
 
 
 def test_the_targets_logit_does_not_hide_the_others():
-    """All of the mass is on the target; the sum over the others must still be exact, as a margin can lower the target."""
+    """All of the mass is on the target. The sum over the others must still be exact: a margin can lower the target."""
     head = SphereFace(2, 3, m=4, scale=1000.0, chunk=1)
     head.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
     x, y = torch.tensor([[1.0, 0.5]]), torch.tensor([0])

@@ -25,7 +25,7 @@ def test_room_is_made_only_for_what_is_wanted():
 
 
 def test_nothing_changes_between_the_passes():
-    """A block can be computed and pulled in any order, and again, with the same result."""
+    """Blocks can be computed and pulled back in any order, and repeatedly, with the same result."""
     logits = CosineLogits(2, True, None)
     inputs = Inputs(torch.randn(12, 3), None, (torch.randn(5, 3),))
     before = dict(vars(logits))

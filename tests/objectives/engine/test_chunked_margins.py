@@ -1,4 +1,4 @@
-"""New margins fit without touching the head: norm-dependent, curriculum, learned."""
+"""New margins work without changes to the head: norm-dependent, curriculum, learned."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from tests.objectives.contracts import gradients
 
 
 class QualityMargin(Margin):
-    """A larger margin for features longer than usual; the usual norm is a running mean."""
+    """A margin that grows with the feature norm relative to its running mean."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class QualityMargin(Margin):
 
 
 class CurriculumMargin(AdditiveCosine):
-    """Other classes nearer than the target weigh more, by a factor that follows the batch and one that is learned."""
+    """Classes nearer than the target get a larger weight, with a running factor of the batch and a learned factor."""
 
     def __init__(self):
         super().__init__(0.3)
@@ -124,7 +124,7 @@ def test_gradcheck_through_the_hooks():
         head.weight.detach().clone(),
         head.margin.strength.detach().clone(),
     ]
-    # The pace follows the batch without a gradient, so it must not move here.
+    # The pace follows the batch without a gradient, so it must be constant here.
     head.margin.target = lambda cos, context=EMPTY_CONTEXT: AdditiveCosine.target(head.margin, cos, context)
     assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in inputs])
 

@@ -25,7 +25,7 @@ def batch():
 
 
 def brute_losses(x, w, psi, scale):
-    """−log softmax of every class as the target: (n, C), where only the target's cosine is changed to ψ(θ)."""
+    """Return −log softmax with each class as the target, (n, C). Only the target's cosine becomes ψ(θ)."""
     x, w = x.numpy(), w.detach().numpy()
     cos = (x @ w.T) / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(w, axis=1)
     losses = np.empty_like(cos)
@@ -99,7 +99,7 @@ def test_soft_targets_have_exact_gradients(batch):
 @pytest.mark.parametrize("comparison", [CrossEntropy(), CrossEntropy(0.1), Binary(), MultiClassHinge()], ids=str)
 def test_all_but_each_class(comparison):
     z = torch.randn(3, 5, dtype=torch.float64) * 4
-    z[0, 1] += 200  # nearly all of the sum
+    z[0, 1] += 200  # dominates the sum
     for mine, plain in zip(comparison.of_all_but_each(z), Comparison.of_all_but_each(comparison, z), strict=True):
         assert torch.allclose(mine, plain, rtol=1e-12)
 

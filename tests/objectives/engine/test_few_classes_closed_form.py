@@ -1,4 +1,4 @@
-"""What a loss with its gradient in one function must keep of the paths beside it."""
+"""The closed-form loss and gradient of few classes agree with the other paths."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def batch(n=6, classes=5, d=4, k=1):
 
 @pytest.fixture
 def by_autograd(monkeypatch):
-    """Calls a function with heads whose hooks are left to autograd."""
+    """Call a function without the closed form, so that autograd differentiates the hooks."""
 
     def call(function):
         with monkeypatch.context() as patch:

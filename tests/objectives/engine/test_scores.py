@@ -104,7 +104,7 @@ def test_products_in_bfloat16():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("m", [1, 4])
 def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, momentum, m):
-    """Wherever cross-entropy on a linear layer of features 2m − 1 times as long stays finite, so does L-Softmax."""
+    """L-Softmax stays finite if cross-entropy on a linear layer does with features 2m − 1 times as long."""
     for seed in range(4):
         torch.manual_seed(seed)
         x, labels = torch.randn(16, 4), torch.randint(0, 3, (16,))
@@ -123,6 +123,6 @@ def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, moment
                 optimizer.step()
             return bool(module.weight.isfinite().all())
 
-        longer = (2 * m - 1) * x  # as the margin makes the target's logit
+        longer = (2 * m - 1) * x  # the margin can enlarge the target's logit by this factor
         plain = stays_finite(linear, lambda: torch.nn.functional.cross_entropy(linear(longer), labels))  # noqa: B023
         assert stays_finite(head, lambda: head(x, labels)) or not plain  # noqa: B023

@@ -26,7 +26,7 @@ class TestAdaFace(HeadContract):
 
     @pytest.mark.parametrize("chunk", [None, 4])
     def test_gradcheck(self, chunk):
-        """z has no gradient, so the features' is that of a head in which every sample has the z it has."""
+        """z has no gradient, so the expected gradient is that of a head with a fixed z per sample."""
         head = self.head(chunk=chunk, dtype=torch.float64).double()
         x, y = self.batch(2)
         norms = x.norm(dim=1)

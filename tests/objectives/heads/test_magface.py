@@ -13,7 +13,7 @@ RANGE = {"lower_norm": 1.0, "upper_norm": 3.0, "penalty_weight": 2.0}
 
 class TestMagFace(HeadContract):
     scale = 64.0
-    pole_error = 64 * math.sin(0.8) * 3.5e-4  # a float32 cosine near 1 knows its angle to √ε
+    pole_error = 64 * math.sin(0.8) * 3.5e-4  # near 1, the angle of a float32 cosine is accurate to √ε
 
     def head(self, **options):
         torch.manual_seed(1)
@@ -34,7 +34,7 @@ def test_the_quality_is_the_length():
 
 
 def test_the_penalty_is_smallest_at_the_upper_norm():
-    """Its derivative 1/u² − 1/a² is negative below u: features are pulled to be long."""
+    """Its derivative 1/u² − 1/a² is negative below u, so training makes features longer."""
     head = MagFace(2, 3)
     a = torch.linspace(10, 110, 11, requires_grad=True)
     (slope,) = torch.autograd.grad(head.margin.penalty(Context(norms=a)).sum(), a)

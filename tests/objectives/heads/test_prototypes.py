@@ -15,7 +15,7 @@ def test_a_simplex_has_equal_angles_and_its_mean_at_the_origin(classes, dim):
 
 
 def test_it_is_the_frame_of_the_formula():
-    """√(C/(C−1))·P(I − 11ᵀ/C) has this Gram matrix whatever rotation P is."""
+    """√(C/(C−1))·P(I − 11ᵀ/C) has this Gram matrix for every rotation P."""
     c, p = 6, torch.linalg.qr(torch.randn(9, 6, dtype=torch.float64)).Q
     frame = (c / (c - 1)) ** 0.5 * p @ (torch.eye(c, dtype=torch.float64) - 1 / c)
     w = simplex_prototypes(c, 9, generator=torch.Generator().manual_seed(1)).double()
@@ -61,7 +61,7 @@ def test_refuses(prototypes):
 
 
 class TestFrozen(HeadContract):
-    """As the learned head of the same weights, in everything but the weight's gradient."""
+    """A frozen head equals a learned head of the same weights, except for the weight's gradient."""
 
     scale = 30.0
     has_bias = False

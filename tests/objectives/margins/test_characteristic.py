@@ -20,7 +20,7 @@ class TestShrunk(MarginContract):
     formula = staticmethod(np.cos)
 
     def test_leaves_the_others_alone(self):
-        """It brings them nearer: cos(θ/m)."""
+        """This margin brings the other classes nearer: cos(θ/m)."""
         found = self.margin.others(torch.from_numpy(np.cos(ANGLES))[None])
         assert np.abs(found[0].numpy() - np.cos(ANGLES / 1.5)).max() <= 1e-7
 

@@ -25,7 +25,7 @@ class TestCurricular(MarginContract):
         return np.cos(theta) - 0.2
 
     def test_leaves_the_others_alone(self):
-        """Those that do not exceed what the target reaches."""
+        """Only classes that exceed the target's logit change."""
         cos = torch.tensor([[0.1, 0.29, 0.31, 0.9]])
         found = Curricular(AdditiveCosine(0.2)).others(cos, Context(target=torch.tensor([[0.5]])))
         assert torch.allclose(found, torch.tensor([[0.1, 0.29, 0.31**2, 0.81]]))
@@ -38,7 +38,7 @@ class TestMisclassified(MarginContract):
         return np.where(theta + 0.3 <= math.pi, np.cos(theta + 0.3), -np.cos(theta + 0.3) - 2)
 
     def test_leaves_the_others_alone(self):
-        """Those that do not exceed what the target reaches."""
+        """Only classes that exceed the target's logit change."""
         reached = math.cos(math.acos(0.5) + 0.3)
         cos = torch.tensor([[-0.5, reached - 1e-3, reached + 1e-3]])
         found = self.margin.others(cos, Context(target=torch.tensor([[0.5]])))
@@ -74,7 +74,7 @@ def test_more_than_there_are_means_all(chunk):
 
 @pytest.mark.parametrize("angular", [Cosine(), Sigmoid(0.4)], ids=repr)
 def test_one_pass_updates_the_running_mean_once(angular):
-    """Also if only the hook on the target has a slope in closed form, as with another angular function."""
+    """This also holds if only the target has a closed-form slope, as with another angular function."""
     margins = [Curricular(AdditiveCosine(0.2)) for _ in range(2)]
     x, y = torch.randn(6, 5), torch.randint(0, 4, (6,))
     heads = [

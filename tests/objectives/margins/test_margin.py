@@ -82,7 +82,7 @@ def test_every_g_is_extended_continuously_and_never_exceeds_itself(g, m1, m2):
     u = m1 * ANGLES + m2
     k = np.minimum(np.floor(u / math.pi), math.ceil(m1 + m2 / math.pi) - 1)
     expected = g(torch.from_numpy(np.cos(u - k * math.pi))) - 2 * torch.from_numpy(k)
-    # Where a piece ends, g is read off a cosine of ±1, which carries half of the digits of its angle.
+    # At the end of a piece, g comes from a cosine near ±1, which has half of the digits of its angle.
     assert (psi - expected).abs().max() <= 1e-6
     assert (psi.diff() <= 1e-6).all()
     assert (psi <= g(cos) + 1e-6).all()

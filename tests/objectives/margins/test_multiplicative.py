@@ -28,7 +28,7 @@ class TestMultiplicative(MarginContract):
 
     @pytest.mark.parametrize("m", [2, 3, 4, 2.5])
     def test_linear_g_has_its_slope_at_the_knots_in_float32(self, m):
-        """1 − 2mθ/π has slope 2m/(π·sin θ) in cos θ, also where a cosine wave is at ±1 and has none."""
+        """1 − 2mθ/π has slope 2m/(π·sin θ) in cos θ, also at the knots, where cos mθ = ±1 has slope 0."""
         knots = torch.tensor([k * math.pi / m for k in range(1, math.ceil(m))])
         cos = torch.cos(knots).requires_grad_()
         (slope,) = torch.autograd.grad(Multiplicative(m).target(cos, Context(angular.Linear())).sum(), cos)

@@ -16,7 +16,7 @@ class TestTwoSided(MarginContract):
         return np.cos(theta) - 0.3
 
     def test_leaves_the_others_alone(self):
-        """It raises them by as much as it lowers the target."""
+        """This margin raises the other classes by as much as it lowers the target."""
         cos = torch.rand(3, 4)
         assert torch.allclose(self.margin.others(cos), cos + 0.3)
         assert torch.allclose(self.margin.others(cos, Context(Power(3))), Power(3)(cos) + 0.3)

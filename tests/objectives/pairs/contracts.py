@@ -1,4 +1,4 @@
-"""What every loss over pairs or proxies must be; a new one inherits this and gives its formula as loops in float64."""
+"""The contracts of all losses over pairs or proxies. A new one inherits its contract and gives float64 loops."""
 
 import copy
 import io
@@ -16,21 +16,21 @@ INHERITED = settings(max_examples=12, suppress_health_check=[HealthCheck.differi
 
 
 def batch(n=14, dtype=torch.float64, seed=0):
-    """Random features, each class several times."""
+    """Return random features with several samples per class."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, DIM, generator=generator, dtype=torch.float64)
     return x.to(dtype), torch.randint(0, CLASSES, (n,), generator=generator)
 
 
 def cosines(x, w=None):
-    """Cosines by numpy, one norm at a time."""
+    """Compute cosines with numpy, one norm at a time."""
     x = np.stack([row / np.linalg.norm(row) for row in x.detach().double().numpy()])
     w = x if w is None else np.stack([row / np.linalg.norm(row) for row in w.detach().double().numpy()])
     return x @ w.T
 
 
 def gradients(loss, x, y):
-    """The loss and its gradients by the features and by every parameter."""
+    """Return the loss and its gradients with respect to the features and every parameter."""
     x = x.detach().clone().requires_grad_()
     loss.zero_grad()
     value = loss(x, y)
@@ -201,7 +201,7 @@ class LossContract:
             self.make(chunk=0)
 
     def refuses(self, **options):
-        """Each option, given alone, is refused by its name."""
+        """Assert that each option alone raises an error that names it."""
         for name, value in options.items():
             with pytest.raises(ValueError, match=name):
                 self.make(**{name: value})
@@ -211,7 +211,7 @@ class PairContract(LossContract):
     """A loss over pairs, which compares samples with each other or with references."""
 
     def test_references_are_compared_without_themselves(self):
-        """Against a set with no sample in common: the rows of the whole set's matrix that belong to the samples."""
+        """With references that share no sample, blocks and all pairs at once give the same gradients."""
         loss = self.double()
         x, y = batch(9)
         z, t = batch(12, seed=1)
@@ -240,7 +240,7 @@ def both_gradients(loss, x, y, z, t):
 
 
 class ProxyContract(LossContract):
-    """A loss with class proxies, a classifier by its rows."""
+    """A loss with class proxies, which is also a classifier."""
 
     needs_positives = False
 

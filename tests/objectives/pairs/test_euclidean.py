@@ -15,7 +15,7 @@ def distance_matrix(x):
 
 
 class EuclideanContract(PairContract):
-    """The contract of losses over pairs, except that lengths matter here."""
+    """The contract of losses over pairs, except that feature lengths matter."""
 
     def test_order_and_lengths_do_not_matter(self):
         loss = self.double()

@@ -33,7 +33,7 @@ class TestKoLeo(PairContract):
 
 
 def test_close_neighbors_are_right_in_float32():
-    """At a distance of 1e-4 the cosine is 1 to rounding; the difference still has the digits."""
+    """At a distance of 1e-4 the cosine rounds to 1, but the difference vector is still accurate."""
     x = torch.nn.functional.normalize(torch.randn(6, 5, dtype=torch.float64))
     x = torch.cat([x, x + 1e-4 * torch.randn(6, 5, dtype=torch.float64)]).float()
     value, dx = gradients(KoLeo(), x, torch.zeros(12, dtype=torch.long))

@@ -24,7 +24,7 @@ def test_the_size_of_a_block():
 
 
 def test_blocks_hold_no_more_than_one_at_a_time():
-    """The backward pass sees each block's cosines again, block by block."""
+    """The backward pass recomputes the cosines block by block."""
     seen = []
 
     def terms(cos, positive, negative):
@@ -34,7 +34,7 @@ def test_blocks_hold_no_more_than_one_at_a_time():
     x, y = torch.randn(10, 3, requires_grad=True), torch.arange(10) % 2
     total = sum_over_pairs(terms, x, y, x, y, torch.arange(10), chunk=4)
     assert seen == [(4, 10), (4, 10), (2, 10)]
-    assert total[1] == 10 * 4  # five of a class, less itself
+    assert total[1] == 10 * 4  # each sample has four others of its class
     total[0].backward()
     assert sorted(seen[3:]) == [(2, 10), (4, 10), (4, 10)]
 

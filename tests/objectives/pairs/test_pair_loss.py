@@ -7,7 +7,7 @@ from hypersphere.objectives.pairs.pair_loss import PairLoss, SummedPairLoss, che
 
 
 class MeanCosine(SummedPairLoss):
-    """The least a new loss must say."""
+    """The minimal definition of a new loss."""
 
     def terms(self, cos, positive, negative):
         return torch.stack([(cos * negative).sum(), negative.sum().to(cos.dtype)])

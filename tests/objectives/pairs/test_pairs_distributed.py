@@ -43,7 +43,7 @@ LOSSES = {
 
 
 def setting(name):
-    """A network, a loss and the whole batch, the same in every process."""
+    """Return a network, a loss and the whole batch, the same in every process."""
     torch.manual_seed(0)
     net, loss = nn.Linear(6, 4).double(), LOSSES[name]().double()
     x, y = torch.randn(sum(SIZES), 6, dtype=torch.float64), torch.randint(0, CLASSES, (sum(SIZES),))
@@ -51,7 +51,7 @@ def setting(name):
 
 
 def results(name, rows, with_references=False):
-    """The loss, and the gradients by this part of the batch and by all parameters."""
+    """Return the loss and its gradients with respect to this part of the batch and all parameters."""
     net, loss, x, y = setting(name)
     x, y = x[rows].requires_grad_(), y[rows]
     features = net(x)
@@ -83,7 +83,7 @@ def test_two_processes_are_one():
         a, b = first["losses"][str(case)], second["losses"][str(case)]
         assert torch.allclose(a[0], whole[0], rtol=1e-11), case
         assert torch.equal(a[0], b[0]), case
-        # Averaged over processes, as DDP does: rows are in one process each, parameters in both.
+        # Gradients are averaged over processes, as in DDP. Each row is on one process, parameters are on both.
         assert torch.allclose(torch.cat([a[1], b[1]]) / 2, whole[1], rtol=1e-8, atol=1e-11), case
         for mine, other, one in zip(a[2:], b[2:], whole[2:], strict=True):
             assert torch.allclose((mine + other) / 2, one, rtol=1e-8, atol=1e-11), case

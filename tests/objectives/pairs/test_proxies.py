@@ -6,7 +6,7 @@ from .contracts import CLASSES, DIM, ProxyContract, batch
 
 
 class TestProxies(ProxyContract):
-    """By the loss over pairs itself, against the rows as references; that loss has its own formula and tests."""
+    """Compare with the loss over pairs, with the proxies as references; that loss has its own tests."""
 
     def make(self, chunk="auto", **options):
         return Proxies(DIM, CLASSES, loss=Circle(0.25, 32.0, chunk=chunk), **options)

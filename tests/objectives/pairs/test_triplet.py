@@ -78,7 +78,7 @@ def test_agrees_with_pytorch_metric_learning(mining, squared):
 
 
 def test_many_triplets_of_large_classes_are_never_listed():
-    """Two classes of 600: 431 million triplets, which would be 1.7 GB of differences."""
+    """Two classes of 600 samples have 431 million triplets, which would be 1.7 GB of differences."""
     torch.manual_seed(0)
     x, y = torch.randn(1200, 8), torch.arange(2).repeat(600)
     value, dx = gradients(Triplet(chunk=250), x, y)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.untyped
 
 def ranked(group, head, x):
     head = copy.deepcopy(head).shard(group)
-    mine = x[: dist.get_rank(group) + 1]  # another number on every process
+    mine = x[: dist.get_rank(group) + 1]  # a different number on every process
     return head.logits(mine), head.predict(mine), *head.topk(mine, 4)
 
 

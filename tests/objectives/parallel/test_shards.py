@@ -51,7 +51,7 @@ def refused(group, head, batches):
     with pytest.raises((ValueError, TypeError)) as error:
         head(*batches[dist.get_rank(group)])
     x, y = torch.ones(2, 5), torch.tensor([0, 1])
-    assert head(x, y).isfinite()  # the processes are still in step
+    assert head(x, y).isfinite()  # the processes are still synchronized
     return str(error.value)
 
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_one_process_is_raised_on_every_one(x, y, words, pool
 
 
 def traffic(group, head, n):
-    """The numbers that travel in one step beyond features and labels, forward and backward, as multiples of the batch."""
+    """Return the operation and the size of every message of one step, forward and backward."""
     head = copy.deepcopy(head).shard(group)
     sizes, real = [], {name: getattr(dist, name) for name in ("all_reduce", "all_gather", "reduce_scatter")}
 
@@ -101,7 +101,7 @@ def traffic(group, head, n):
         (ArcFace(64, 1000), 4),  # the target's product and cosine, the maximum, the sum
         (ArcFace(64, 1000, sub_centers=2, bias=True), 5),
         (SphereFace(64, 1000, label_smoothing=0.1), 5),
-        (MarginSoftmax(64, 1000, margin=InterTopK(k=3)), 8),  # two per process for hardest, and the target's gradient
+        (MarginSoftmax(64, 1000, margin=InterTopK(k=3)), 8),  # two per process for the hardest; the target's slope
     ],
 )
 @pytest.mark.skipif(not GLOO_HAS_REDUCE_SCATTER, reason="gloo sends whole sums before PyTorch 2.8")

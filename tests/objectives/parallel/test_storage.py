@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 def trained(group, net, batches, wrapper, steps, kind):
-    """The whole state after some steps on these processes."""
+    """Return the whole state after some steps on these processes."""
     net = copy.deepcopy(net)
     net.head.shard(group)
     if wrapper == "ddp":
@@ -75,7 +75,7 @@ def row_sgd(net):
 def test_a_network_learns_as_on_one_process(wrapper, kind, options, pool):
     net = Net(**options).double()
     x, y = torch.randn(8, 6, dtype=torch.float64), torch.randint(0, 11, (8,))
-    # Both wrappers average what each process's own samples give, so each must have as many.
+    # Both wrappers give all processes the same weight, so each must have the same number of samples.
     parts = pool.run(trained, net, list(zip(x.split(4), y.split(4), strict=True)), wrapper, 4, kind, processes=2)
     optimizer = kind(net)
     for _ in range(4):
@@ -117,7 +117,7 @@ def advance(net, optimizer, steps):
 
 
 def gone_on(group, net, folder, state, steps):
-    """From the checkpoint of other processes, by torch's own reader and by whole tensors: both must agree."""
+    """Resume from a checkpoint of other processes, by torch's reader and by whole tensors; both must agree."""
     read = copy.deepcopy(net)
     read.head.shard(group)
     with warnings.catch_warnings():
@@ -150,7 +150,7 @@ def test_a_run_goes_on_with_another_number_of_processes(sub_centers, pool, tmp_p
     for same, found in pool.run(gone_on, net, str(tmp_path), parts[0], 3, processes=2):
         assert same
         two = found
-    # and from two to one, without torch.distributed
+    # resume on one process, without torch.distributed
     for source in (parts[0], two):
         one = copy.deepcopy(net)
         one.load_state_dict(source["net"])

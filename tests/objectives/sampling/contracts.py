@@ -1,4 +1,4 @@
-"""What every optimizer of rows must be: torch's where all rows are drawn, and still where none is."""
+"""The contract of row optimizers: drawn rows follow torch's optimizer, and the others do not change."""
 
 import torch
 from torch import nn
@@ -52,7 +52,7 @@ class RowsContract:
                     assert torch.allclose(a, b, rtol=1e-12, atol=1e-13)
 
     def test_a_row_that_is_not_drawn_stays_and_catches_up(self):
-        """Against one optimizer of torch for each row, which sees only the steps in which the row is drawn."""
+        """Compare with one torch optimizer per row, which makes a step only when its row is drawn."""
         for options in self.variants:
             drawn = [[0, 1, 2], [1], [1, 5], [], [0, 5], [2, 3, 4]]
             ours = self.parameters()
@@ -86,7 +86,7 @@ class RowsContract:
                 assert torch.allclose(ours[0][row], singles[row][0], rtol=1e-10, atol=1e-12)
 
     def test_a_gradient_moves_a_row_as_far_however_often_it_is_drawn(self):
-        """Ten steps in a row, and ten steps each of which is followed by nine without the row."""
+        """Compare ten consecutive steps with ten steps that are each followed by nine without the row."""
         ends = []
         for gap in (1, 10):
             weight = nn.Parameter(torch.ones(2, 3, dtype=torch.float64))

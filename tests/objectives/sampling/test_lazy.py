@@ -16,7 +16,7 @@ def test_rows_of_sparse_and_dense_gradients():
 
 
 def test_from_drawn_rows_to_all_of_them_each_catches_up():
-    """RowOptimizer that were away are shrunk when the first dense gradient arrives."""
+    """Rows that were not drawn get their weight decay when the first dense gradient arrives."""
     weight = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = RowSGD([weight], lr=0.5, weight_decay=0.1)
     for _ in range(2):

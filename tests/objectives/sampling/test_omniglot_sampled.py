@@ -1,4 +1,4 @@
-"""A head that sees a tenth of the characters at first and all at the end recognizes unseen ones nearly as the full head does."""
+"""A head that starts with a tenth of the classes recognizes unseen characters nearly as well as the full head."""
 
 import math
 
@@ -10,11 +10,11 @@ from hypersphere.objectives import AMSoftmax, RowSGD, Stages
 from hypersphere.training import Experiment, replace
 from studies.liu2020.claims.objectives_openset import make_base_config
 
-STEPS, SEEDS = 600, (0, 1, 2)  # the setting of benchmarks/sampled_heads.py, which has the figures
+STEPS, SEEDS = 600, (0, 1, 2)  # the settings of benchmarks/sampled_heads.py, which has the results
 
 
 def tar(sample, seed, folder):
-    """TAR at FAR 10⁻³ on the 659 unseen characters, in percent."""
+    """Return the TAR at FAR 10⁻³ on the 659 unseen characters, in percent."""
     head = call(AMSoftmax, m=0.2, scale=20.0, **({} if sample is None else {"sample": sample}))
     optimizer = call(RowSGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
     options = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": STEPS, "seed": seed, "pictures": False}
@@ -28,9 +28,9 @@ def tar(sample, seed, folder):
     not any((root / "omniglot").exists() for root in data_roots()), reason="Omniglot is not below a data root"
 )
 def test_a_sampled_head_comes_near_the_full_heads_tar(tmp_path):
-    """Over three seeds the difference is within its own 95 % interval (Student's t with four degrees of freedom).
+    """The mean difference over three seeds is within its own 95 % interval (Student's t with four degrees of freedom).
 
-    The interval of three seeds is wide: the nine of ``benchmarks/sampled_heads.py`` show that about two points are lost.
+    Three seeds give a wide interval. Nine seeds in ``benchmarks/sampled_heads.py`` show a loss of about two points.
     """
     few_first = call(Stages, values=[0.1, 1.0], at=[STEPS * 3 // 4])
     found = {

@@ -80,7 +80,7 @@ def test_the_usual_loss_is_that_of_a_head_with_the_drawn_classes():
 
 @pytest.mark.parametrize("kind", [AMSoftmax, SphereFace2])
 def test_an_unbiased_sum_is_right_in_the_mean(kind):
-    """exp(loss) − 1 of the softmax is a sum over the other classes, as SphereFace2's loss is one and the target's term."""
+    """exp(loss) − 1 of the softmax is a sum over the other classes; SphereFace2's loss adds the target's term."""
     head = kind(8, 40, scale=2.0, reduction="none", dtype=torch.float64)
     x, y = batch()
     exact = head(x, y)

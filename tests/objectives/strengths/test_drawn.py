@@ -70,7 +70,7 @@ def test_a_sample_has_one_draw_in_all_blocks_and_in_the_backward_pass(name, keep
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
-    assert not torch.equal(head(x, y), head(x, y))  # and the next pass has another
+    assert not torch.equal(head(x, y), head(x, y))  # the next pass draws again
 
 
 @pytest.mark.parametrize("name", ["both sides", "hard classes", "two of them"])

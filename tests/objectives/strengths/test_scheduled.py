@@ -10,7 +10,7 @@ from tests.objectives.contracts import HeadContract, gradients
 
 
 class TestRamp(HeadContract):
-    """A ramp on its last step but none left to climb: the contract's heads make steps of their own."""
+    """A ramp that has reached its end, so that the contract's own steps do not change it."""
 
     scale = 64.0
 
