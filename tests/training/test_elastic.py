@@ -68,7 +68,7 @@ MOMENTS = [
     Death(0, "advance", 5),
     Death(1, "embed_batch", 2),
     Death(0, "write", 5),
-    Death(0, "keep"),
+    Death(0, "write_embedder"),
     Death(1, "eval"),
 ]
 
