@@ -81,7 +81,7 @@ def test_distances_and_scores():
     assert torch.allclose(head.score(x), torch.tensor([0.0, -4.0, -math.sqrt(2)]))
 
 
-def test_negatives_of_training_keep_other_negatives_out():
+def test_identities_that_are_negatives_in_training_are_rejected():
     """Two identities are accepted less often if they are negatives in training."""
     generator = torch.Generator().manual_seed(0)
     means = 2 * torch.randn(8, 12, generator=generator)
