@@ -104,3 +104,11 @@ def test_only_too_few_identities_leave_a_comparison_undecided(monkeypatch):
 def test_a_pretrained_network_is_recommended():
     close = Baseline("pretrained sface (on 90 pictures)", Measurement(0.01, 0, 0.02), Measurement(0.1, 0.05, 0.15))
     assert "start from it with --from sface" in summarize_baselines([close])
+
+
+def test_a_run_that_started_from_a_pretrained_network_is_not_advised_to_do_so():
+    close = Baseline("PCA", Measurement(0.1, 0.05, 0.15), Measurement(0.01, -0.02, 0.04))
+    start = Baseline("ge2e before training", Measurement(0.12, 0.05, 0.15), Measurement(-0.01, -0.02, 0.04))
+    untrained = Baseline("the network before training", Measurement(0.5, 0.4, 0.6), Measurement(-0.39, -0.5, -0.3))
+    assert "start from a pretrained network" not in summarize_baselines([close, start])
+    assert "start from a pretrained network" in summarize_baselines([close, untrained])

@@ -129,7 +129,7 @@ def summarize_baselines(baselines: Sequence[Baseline], network: str = "the train
     others = {1: "", 2: " and one other method"}.get(len(unbeaten), f" and {len(unbeaten) - 1} other methods")
     return (
         f"{network} does not clearly beat {best.name}{others} (EER {100 * best.eer:.3g} %, difference "
-        f"{100 * best.difference:+.3g} [{low:+.3g}, {high:+.3g}] points): {_advise(best)}"
+        f"{100 * best.difference:+.3g} [{low:+.3g}, {high:+.3g}] points): {_advise(best, baselines)}"
     )
 
 
@@ -276,13 +276,14 @@ def _compare(name: str, first: Tensor, second: Tensor, labels: Tensor, options: 
     return Baseline(name, Measurement(eers[1], 0.0, 1.0), Measurement(eers[0] - eers[1], -1.0, 1.0))
 
 
-def _advise(best: Baseline) -> str:
+def _advise(best: Baseline, baselines: Sequence[Baseline]) -> str:
+    """Return what to do. The network before training is among the methods by the name of what training started from."""
     if best.name.endswith("before training") and float(best.difference) == 0:
         return "nothing that was fitted to your data was better, so the pretrained features are used unchanged"
     if best.name.startswith("pretrained "):
         name = best.name.removeprefix("pretrained ").partition(" ")[0]
         return f"start from it with --from {name}, or use it as it is"
-    return (
-        "start from a pretrained network that fits (hypersphere models), collect more identities and more pictures of each, "
-        "or use the simple method"
-    )
+    advice = "collect more identities and more samples of each, or use the simple method"
+    if any(x.name.endswith("before training") and not x.name.startswith("the network") for x in baselines):
+        return advice
+    return f"start from a pretrained network that fits (hypersphere models), {advice}"

@@ -212,5 +212,5 @@ def _describe(run: RunRecord) -> str:
     names = [run.settings.get(key) for key in ("model", "fit.backbone", "head", "fit.head", "data", "data.name")]
     source = document.get("source", {})
     if isinstance(source, dict) and "images" in source:
-        names.append(f"{source['images']} images of {source.get('identities')} identities in {source.get('source')}")
+        names.append(f"{source['images']} samples of {source.get('identities')} identities in {source.get('source')}")
     return " · ".join(dict.fromkeys(str(name) for name in names if name)) or f"{len(run.settings)} settings."
